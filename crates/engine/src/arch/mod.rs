@@ -1,0 +1,1 @@
+//! Instruction sets and the matrix product, behind safe functions.

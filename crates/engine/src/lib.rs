@@ -1,0 +1,32 @@
+//! Training engine for normalized attention (NAP) and the models it is compared with.
+//!
+//! Numbers only: no files, no terminal, no threads of its own. A run is a plain value,
+//! [`config::RunConfig`]; [`train::Trainer`] executes it one optimiser step at a time.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`config`] | what a run is: model, task and training settings, validated once |
+//! | [`kernels`] | one file per operation: equation, forward, backward |
+//! | [`kernels::aggregate`] | one file per attention rule or pooling, and their registry |
+//! | [`arch`] | instruction sets and the matrix product, behind safe functions |
+//! | [`model`] | parameters, layers, the whole model |
+//! | [`reference`] | the whole model family in plain loops: the oracle of every fast path |
+//! | [`optim`] | Adam, learning rate schedules, gradient clipping |
+//! | [`task`] | the paper's tasks: generators, labels, tracked cases |
+//! | [`random`] | keyed random streams |
+//! | [`train`] | the training loop, evaluation and checkpoints |
+//!
+//! Source of the models, tasks and defaults: O. Richter and R. Wattenhofer,
+//! "Normalized Attention Without Probability Cage", arXiv 2005.09561, and the program its
+//! authors published.
+
+pub mod arch;
+pub mod config;
+pub mod kernels;
+pub mod model;
+pub mod optim;
+pub mod random;
+pub mod real;
+pub mod reference;
+pub mod task;
+pub mod train;

@@ -1,0 +1,1 @@
+//! Adam, learning rate schedules, gradient clipping.

@@ -1,0 +1,1 @@
+//! The whole model family in plain loops, generic over `f32` and `f64`.
