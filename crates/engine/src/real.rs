@@ -28,8 +28,6 @@ pub trait Real:
     /// e^x, in a form compilers vectorise; see [`crate::kernels::elementary`] for its error.
     fn exp_fast(self) -> Self;
 
-    /// tanh(x), in a form compilers vectorise; see [`crate::kernels::elementary`] for its error.
-    fn tanh_fast(self) -> Self;
 }
 
 impl Real for f32 {
@@ -45,10 +43,6 @@ impl Real for f32 {
     fn exp_fast(self) -> f32 {
         crate::kernels::elementary::exp(self)
     }
-    #[inline(always)]
-    fn tanh_fast(self) -> f32 {
-        crate::kernels::elementary::tanh(self)
-    }
 }
 
 impl Real for f64 {
@@ -63,9 +57,5 @@ impl Real for f64 {
     #[inline(always)]
     fn exp_fast(self) -> f64 {
         libm::exp(self)
-    }
-    #[inline(always)]
-    fn tanh_fast(self) -> f64 {
-        libm::tanh(self)
     }
 }

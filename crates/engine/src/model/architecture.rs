@@ -210,6 +210,22 @@ impl Architecture {
         self.parameters.iter().find(|p| p.name == name)
     }
 
+    /// Where the parameters of a dense layer, a norm or a head scalar lie: everything called
+    /// `name` or `name.…`, which is contiguous. `None` if the model has no such parameter.
+    pub fn find_range(&self, name: &str) -> Option<std::ops::Range<usize>> {
+        let belongs = |p: &&Parameter| {
+            p.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut parts = self.parameters.iter().filter(belongs);
+        let first = parts.next()?;
+        Some(first.offset..parts.last().unwrap_or(first).range().end)
+    }
+
+    /// [`Architecture::find_range`] for parameters every model of this kind has.
+    pub(crate) fn range(&self, name: &str) -> std::ops::Range<usize> {
+        self.find_range(name).unwrap_or_else(|| unreachable!("no parameter {name}"))
+    }
+
     fn list_parameters(&mut self, deviation: f64) {
         use Init::{Constant, TruncatedNormal};
         let (d, f, n) = (self.dim, self.feed_forward, self.max_length);

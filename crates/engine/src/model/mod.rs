@@ -1,4 +1,12 @@
 //! The models: parameters, layers, the whole model.
 
+mod aggregation;
 pub mod architecture;
 pub mod family;
+mod feed_forward;
+mod layer;
+mod network;
+pub mod positions;
+mod skip;
+
+pub use network::{Micro, Model};

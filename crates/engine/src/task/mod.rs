@@ -1,6 +1,6 @@
 //! The paper's tasks: what a sequence looks like, what its answer is, which cases are tracked.
 
-use crate::config::{TaskConfig, TaskName};
+use crate::real::Real;
 
 /// Sequences with their answers.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,4 +20,15 @@ impl Batch {
     pub fn sequences(&self) -> usize {
         self.tokens.len() / self.length.max(1)
     }
+}
+
+/// argmax
+pub fn argmax_first<T: Real>(logits: &[T]) -> usize {
+    let mut best = 0;
+    for (i, &z) in logits.iter().enumerate() {
+        if z > logits[best] {
+            best = i;
+        }
+    }
+    best
 }

@@ -6,11 +6,13 @@
 //! compared and plotted. A pooling (no queries or keys) implements [`Pooling`] and is listed in
 //! [`poolings`].
 
+pub mod linear;
 mod max;
 mod mean;
 mod no_norm;
 mod normalized;
 mod normalized_l2;
+pub mod quadratic;
 mod softmax;
 mod sum;
 
@@ -73,7 +75,7 @@ pub fn find<T: Real>(name: &str) -> Option<Kind<T>> {
 
 /// Whether the attention rule of this name has an exact linear-time form.
 pub fn has_linear_form(name: &str) -> bool {
-    matches!(find::<f32>(name), Some(Kind::Attention(rule)) if rule.has_linear_form())
+    matches!(find::<f32>(name), Some(Kind::Attention(rule)) if rule.linear().is_some())
 }
 
 /// What a rule needs to know to treat one row of logits.
@@ -133,9 +135,9 @@ pub trait AttentionRule<T: Real>: Send + Sync {
     /// What configurations get unless they say otherwise.
     fn defaults(&self) -> Defaults;
 
-    /// Whether the engine has an exact linear-time form of this rule.
-    fn has_linear_form(&self) -> bool {
-        false
+    /// The exact linear-time form of this rule, if it has one.
+    fn linear(&self) -> Option<linear::Linear> {
+        None
     }
 
     /// Writes the weights `w` of one query's logits `z`. Masked keys get weight 0.
@@ -144,6 +146,87 @@ pub trait AttentionRule<T: Real>: Send + Sync {
     /// Given the logits and the gradient `dw` of the weights, writes the gradient `dz` of the
     /// logits (0 for masked keys) and returns the gradients of gain and bias.
     fn backward(&self, row: &Row<T>, z: &[T], dw: &[T], dz: &mut [T]) -> (T, T);
+
+    /// [`AttentionRule::weights`] of several queries, `z, w: [rows, n]`. Override it with a
+    /// vectorised form.
+    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
+        weights_by_row(self, row, n, z, w);
+    }
+
+    /// [`AttentionRule::backward`] of several queries, `z, w, dw, dz: [rows, n]`, where `w` are
+    /// the weights; returns the sums of the gradients of gain and bias. Override it with a
+    /// vectorised form.
+    fn backward_tile(
+        &self,
+        row: &Row<T>,
+        n: usize,
+        z: &[T],
+        _w: &[T],
+        dw: &[T],
+        dz: &mut [T],
+    ) -> (T, T) {
+        backward_by_row(self, row, n, z, dw, dz)
+    }
+}
+
+/// What [`AttentionRule::weights_tile`] does unless overridden; for overrides to fall back on.
+fn weights_by_row<T: Real, R: AttentionRule<T> + ?Sized>(
+    rule: &R,
+    row: &Row<T>,
+    n: usize,
+    z: &[T],
+    w: &mut [T],
+) {
+    for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+        rule.weights(row, z, w);
+    }
+}
+
+/// What [`AttentionRule::backward_tile`] does unless overridden.
+fn backward_by_row<T: Real, R: AttentionRule<T> + ?Sized>(
+    rule: &R,
+    row: &Row<T>,
+    n: usize,
+    z: &[T],
+    dw: &[T],
+    dz: &mut [T],
+) -> (T, T) {
+    let mut total = (T::zero(), T::zero());
+    let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+    for ((z, dw), dz) in rows {
+        let (dgain, dbias) = rule.backward(row, z, dw, dz);
+        total = (total.0 + dgain, total.1 + dbias);
+    }
+    total
+}
+
+/// One head of one sequence: queries, keys and values `[length, width]` whose rows start
+/// `stride` apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a, T> {
+    /// Queries.
+    pub q: &'a [T],
+    /// Keys.
+    pub k: &'a [T],
+    /// Values.
+    pub v: &'a [T],
+    /// Number of tokens n.
+    pub length: usize,
+    /// Width d_h of the head.
+    pub width: usize,
+    /// Distance between rows.
+    pub stride: usize,
+    /// z = scale * q.k
+    pub scale: T,
+    /// Mask, gain, bias and epsilon.
+    pub row: Row<'a, T>,
+}
+
+impl<T: Real> Head<'_, T> {
+    /// The number of unmasked keys, at least 1.
+    fn count(&self) -> T {
+        T::of(self.row.count(self.length).max(1) as f64)
+    }
 }
 
 /// One vector per sequence from its tokens, without parameters.
@@ -164,7 +247,7 @@ pub trait Pooling<T: Real>: Send + Sync {
 }
 
 /// The rows of `x: [n, d]` that the mask keeps, with their positions.
-fn kept_rows<'a, T>(
+pub(crate) fn kept_rows<'a, T>(
     x: &'a [T],
     mask: Option<&'a [bool]>,
     d: usize,

@@ -7,6 +7,7 @@
 //! g = 1 and b = 0 unless asked for. The aggregated vector is divided by sqrt(n), which takes
 //! the place of the inner LayerNorm.
 
+use super::linear::Linear;
 use super::{AttentionRule, Defaults, Info, Row};
 use crate::real::Real;
 
@@ -32,8 +33,8 @@ impl<T: Real> AttentionRule<T> for NoNorm {
         }
     }
 
-    fn has_linear_form(&self) -> bool {
-        true
+    fn linear(&self) -> Option<Linear> {
+        Some(Linear::Plain)
     }
 
     fn weights(&self, row: &Row<T>, z: &[T], w: &mut [T]) {

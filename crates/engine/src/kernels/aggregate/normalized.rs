@@ -9,7 +9,10 @@
 //! weights the deviation is far below the default eps of 1e-3, so both matter. The derivative
 //! of the deviation is taken as 0 where the deviation is 0.
 
+use super::linear::Linear;
 use super::{AttentionRule, Defaults, Info, Row};
+use crate::arch::vectorize;
+use crate::kernels::lanes::sum;
 use crate::real::Real;
 
 pub(super) struct Normalized;
@@ -20,6 +23,14 @@ fn statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
     let kept = || z.iter().enumerate().filter(|&(j, _)| row.keeps(j)).map(|(_, &z)| z);
     let mean = kept().sum::<T>() / n;
     let variance = kept().map(|z| (z - mean) * (z - mean)).sum::<T>() / n;
+    (mean, variance.sqrt())
+}
+
+#[inline(always)]
+fn unmasked_statistics<T: Real>(z: &[T]) -> (T, T) {
+    let n = T::of(z.len() as f64);
+    let mean = sum(z.len(), |j| z[j]) / n;
+    let variance = sum(z.len(), |j| (z[j] - mean) * (z[j] - mean)) / n;
     (mean, variance.sqrt())
 }
 
@@ -43,8 +54,8 @@ impl<T: Real> AttentionRule<T> for Normalized {
         }
     }
 
-    fn has_linear_form(&self) -> bool {
-        true
+    fn linear(&self) -> Option<Linear> {
+        Some(Linear::Standardised)
     }
 
     fn weights(&self, row: &Row<T>, z: &[T], w: &mut [T]) {
@@ -77,6 +88,55 @@ impl<T: Real> AttentionRule<T> for Normalized {
                 T::zero()
             };
         }
+        (dgain, dbias)
+    }
+
+    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
+        if row.mask.is_some() {
+            return super::weights_by_row(self, row, n, z, w);
+        }
+        vectorize(|| {
+            for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                let (mean, std) = unmasked_statistics(z);
+                let factor = row.gain / (std + row.epsilon);
+                for j in 0..n {
+                    w[j] = (z[j] - mean) * factor + row.bias;
+                }
+            }
+        });
+    }
+
+    fn backward_tile(
+        &self,
+        row: &Row<T>,
+        n: usize,
+        z: &[T],
+        _w: &[T],
+        dw: &[T],
+        dz: &mut [T],
+    ) -> (T, T) {
+        if row.mask.is_some() {
+            return super::backward_by_row(self, row, n, z, dw, dz);
+        }
+        let count = T::of(n as f64);
+        let (mut dgain, mut dbias) = (T::zero(), T::zero());
+        vectorize(|| {
+            let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+            for ((z, dw), dz) in rows {
+                let (mean, std) = unmasked_statistics(z);
+                let scale = T::one() / (std + row.epsilon);
+                let total = sum(n, |j| dw[j]);
+                let dot = sum(n, |j| dw[j] * (z[j] - mean));
+                dgain += dot * scale;
+                dbias += total;
+                let through =
+                    if std > T::zero() { dot * scale / (count * std) } else { T::zero() };
+                let (factor, shift) = (row.gain * scale, total / count);
+                for j in 0..n {
+                    dz[j] = factor * (dw[j] - shift - (z[j] - mean) * through);
+                }
+            }
+        });
         (dgain, dbias)
     }
 }

@@ -9,6 +9,8 @@
 //! With centring this is the standardised form times a factor 1/sqrt(n), epsilon aside.
 
 use super::{AttentionRule, Defaults, Info, Row};
+use crate::arch::vectorize;
+use crate::kernels::lanes::sum;
 use crate::real::Real;
 
 pub(super) struct NormalizedL2;
@@ -20,6 +22,13 @@ fn statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
     let shift = if row.centre { kept().sum::<T>() / n } else { T::zero() };
     let norm = kept().map(|z| (z - shift) * (z - shift)).sum::<T>().sqrt();
     (shift, norm)
+}
+
+#[inline(always)]
+fn unmasked_statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
+    let n = z.len();
+    let shift = if row.centre { sum(n, |j| z[j]) / T::of(n as f64) } else { T::zero() };
+    (shift, sum(n, |j| (z[j] - shift) * (z[j] - shift)).sqrt())
 }
 
 impl<T: Real> AttentionRule<T> for NormalizedL2 {
@@ -73,6 +82,53 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
                 T::zero()
             };
         }
+        (dgain, dbias)
+    }
+
+    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
+        if row.mask.is_some() {
+            return super::weights_by_row(self, row, n, z, w);
+        }
+        vectorize(|| {
+            for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                let (shift, norm) = unmasked_statistics(row, z);
+                let factor = row.gain / (norm + row.epsilon);
+                for j in 0..n {
+                    w[j] = (z[j] - shift) * factor + row.bias;
+                }
+            }
+        });
+    }
+
+    fn backward_tile(
+        &self,
+        row: &Row<T>,
+        n: usize,
+        z: &[T],
+        _w: &[T],
+        dw: &[T],
+        dz: &mut [T],
+    ) -> (T, T) {
+        if row.mask.is_some() {
+            return super::backward_by_row(self, row, n, z, dw, dz);
+        }
+        let (mut dgain, mut dbias) = (T::zero(), T::zero());
+        vectorize(|| {
+            let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+            for ((z, dw), dz) in rows {
+                let (shift, norm) = unmasked_statistics(row, z);
+                let scale = T::one() / (norm + row.epsilon);
+                let total = sum(n, |j| dw[j]);
+                let dot = sum(n, |j| dw[j] * (z[j] - shift));
+                dgain += dot * scale;
+                dbias += total;
+                let through = if norm > T::zero() { dot * scale / norm } else { T::zero() };
+                let mean = if row.centre { total / T::of(n as f64) } else { T::zero() };
+                for j in 0..n {
+                    dz[j] = row.gain * scale * (dw[j] - mean - (z[j] - shift) * through);
+                }
+            }
+        });
         (dgain, dbias)
     }
 }

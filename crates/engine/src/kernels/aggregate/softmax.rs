@@ -9,6 +9,8 @@
 //! which leaves the weights finite.
 
 use super::{AttentionRule, Defaults, Info, Row};
+use crate::arch::vectorize;
+use crate::kernels::lanes::{max, sum};
 use crate::real::Real;
 
 pub(super) struct Softmax;
@@ -57,6 +59,52 @@ impl<T: Real> AttentionRule<T> for Softmax {
             dbias += dw[j];
         });
         probabilities(row, z, |j, p| dz[j] = row.gain * p * (dw[j] - dgain));
+        (dgain, dbias)
+    }
+
+    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
+        if row.mask.is_some() {
+            return super::weights_by_row(self, row, n, z, w);
+        }
+        vectorize(|| {
+            for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                let max = max(z);
+                for j in 0..n {
+                    w[j] = (z[j] - max).exp_fast();
+                }
+                let factor = row.gain / sum(n, |j| w[j]);
+                for j in 0..n {
+                    w[j] = w[j] * factor + row.bias;
+                }
+            }
+        });
+    }
+
+    fn backward_tile(
+        &self,
+        row: &Row<T>,
+        n: usize,
+        z: &[T],
+        w: &[T],
+        dw: &[T],
+        dz: &mut [T],
+    ) -> (T, T) {
+        // With a gain the weights are not the probabilities, which the derivative needs.
+        if row.mask.is_some() || row.gain != T::one() || row.bias != T::zero() {
+            return super::backward_by_row(self, row, n, z, dw, dz);
+        }
+        let (mut dgain, mut dbias) = (T::zero(), T::zero());
+        vectorize(|| {
+            let rows = w.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+            for ((p, dw), dz) in rows {
+                let dot = sum(n, |j| dw[j] * p[j]);
+                dgain += dot;
+                dbias += sum(n, |j| dw[j]);
+                for j in 0..n {
+                    dz[j] = p[j] * (dw[j] - dot);
+                }
+            }
+        });
         (dgain, dbias)
     }
 }

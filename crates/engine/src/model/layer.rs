@@ -1,0 +1,171 @@
+//! One layer: aggregation block and feed-forward block, each with its skip connection.
+
+use super::aggregation::{self, Aggregation, Attention, Pool};
+use super::architecture::{Architecture, Block};
+use super::feed_forward::{self, FeedForward};
+use super::network::Micro;
+use super::skip::{self, Skip};
+use crate::kernels::aggregate::{self, Kind};
+use crate::kernels::dropout::Site;
+use crate::real::Real;
+
+/// A layer, with the places of its parameters.
+#[derive(Clone)]
+pub struct Layer<T: Real> {
+    aggregation: Aggregation<T>,
+    skip1: Skip,
+    feed_forward: FeedForward,
+    skip2: Skip,
+}
+
+/// What the backward pass needs of one layer.
+#[derive(Debug, Default)]
+pub struct Cache<T> {
+    aggregation: aggregation::Cache<T>,
+    skip1: skip::Cache<T>,
+    /// The stream between the two blocks, `[tokens, d]`.
+    mid: Vec<T>,
+    feed_forward: feed_forward::Cache<T>,
+    skip2: skip::Cache<T>,
+}
+
+/// Buffers shared by all layers.
+#[derive(Debug, Default)]
+pub struct Scratch<T> {
+    aggregation: aggregation::Scratch<T>,
+    /// `[tokens, d]`
+    dbranch: Vec<T>,
+    /// `[2, tokens, max(d, f)]`
+    wide: Vec<T>,
+}
+
+impl<T: Real> Layer<T> {
+    /// Layer `index` of a model.
+    pub fn new(architecture: &Architecture, index: usize) -> Self {
+        let at = |name: &str| architecture.range(&format!("layer.{index}.{name}"));
+        let place = |name: &str| architecture.find_range(&format!("layer.{index}.{name}"));
+        let aggregation = match &architecture.block {
+            Block::Attention { rule, heads, epsilon, scale, centre, rescale, gelu, form, .. } => {
+                let Some(Kind::Attention(rule)) = aggregate::find(rule) else {
+                    unreachable!("the architecture's rule comes from the registry")
+                };
+                Aggregation::Attention(Attention {
+                    rule,
+                    layer: index,
+                    heads: *heads,
+                    projections: ["query", "key", "value"]
+                        .map(|name| at(&format!("attention.{name}"))),
+                    mix: at("attention.mix"),
+                    gain: place("attention.gain"),
+                    bias: place("attention.bias"),
+                    hidden_norm: place("attention.hidden_norm"),
+                    gelu: *gelu,
+                    epsilon: T::of(*epsilon),
+                    scale: T::of(*scale),
+                    centre: *centre,
+                    rescale: *rescale,
+                    form: *form,
+                    masking: architecture.masking,
+                })
+            }
+            Block::Pooling(name) => {
+                let Some(Kind::Pooling(pooling)) = aggregate::find(name) else {
+                    unreachable!("the architecture's pooling comes from the registry")
+                };
+                Aggregation::Pooling(Pool { pooling, masking: architecture.masking })
+            }
+            Block::Weighted => Aggregation::Weighted(at("pool")),
+        };
+        let skip = |norm: &str, site, per_sequence| Skip {
+            placement: architecture.norm_placement,
+            norm: at(norm),
+            dim: architecture.dim,
+            site,
+            per_sequence,
+        };
+        let pooling = matches!(aggregation, Aggregation::Pooling(_));
+        Self {
+            aggregation,
+            skip1: skip("norm1", Site::Aggregation { layer: index }, pooling),
+            feed_forward: FeedForward {
+                dim: architecture.dim,
+                hidden: architecture.feed_forward,
+                input: at("ff.in"),
+                norm: place("ff.hidden_norm"),
+                output: at("ff.out"),
+            },
+            skip2: skip("norm2", Site::FeedForward { layer: index }, false),
+        }
+    }
+
+    /// Buffers for micro-batches of `tokens` at most.
+    pub fn cache(&self, tokens: usize) -> Cache<T> {
+        let d = self.skip1.dim;
+        Cache {
+            aggregation: self.aggregation.cache(d, tokens),
+            skip1: skip::Cache::new(tokens, &self.skip1),
+            mid: vec![T::zero(); tokens * d],
+            feed_forward: feed_forward::Cache::new(tokens, &self.feed_forward),
+            skip2: skip::Cache::new(tokens, &self.skip2),
+        }
+    }
+
+    /// Buffers for micro-batches of `tokens` and sequences of `length` at most.
+    pub fn scratch(&self, tokens: usize, length: usize) -> Scratch<T> {
+        let d = self.skip1.dim;
+        Scratch {
+            aggregation: self.aggregation.scratch(d, tokens, length),
+            dbranch: vec![T::zero(); tokens * d],
+            wide: vec![T::zero(); 2 * tokens * d.max(self.feed_forward.hidden)],
+        }
+    }
+
+    /// Writes the stream `out: [tokens, d]` after this layer from `x` before it.
+    pub fn forward(
+        &self,
+        parameters: &[T],
+        micro: &Micro,
+        x: &mut [T],
+        out: &mut [T],
+        cache: &mut Cache<T>,
+        scratch: &mut Scratch<T>,
+    ) {
+        let Cache { aggregation, skip1, mid, feed_forward, skip2 } = cache;
+        let mid = &mut mid[..x.len()];
+        let wide = &mut scratch.wide;
+        let rows = self.skip1.rows(micro) * self.skip1.dim;
+        let branch = &mut skip1.branch[..rows];
+        let buffers = &mut scratch.aggregation;
+        self.aggregation.forward(parameters, micro, x, branch, aggregation, buffers);
+        self.skip1.forward(parameters, micro, x, mid, skip1, wide);
+        let branch = &mut skip2.branch[..mid.len()];
+        self.feed_forward.forward(parameters, micro, mid, branch, feed_forward);
+        self.skip2.forward(parameters, micro, mid, out, skip2, wide);
+    }
+
+    /// Turns `stream`, the gradient after this layer, into the gradient before it.
+    pub fn backward(
+        &self,
+        parameters: &[T],
+        micro: &Micro,
+        x: &[T],
+        stream: &mut [T],
+        cache: &Cache<T>,
+        gradient: &mut [T],
+        scratch: &mut Scratch<T>,
+    ) {
+        let Cache { aggregation, skip1, mid, feed_forward, skip2 } = cache;
+        let Scratch { aggregation: buffers, dbranch, wide } = scratch;
+        let mid = &mid[..x.len()];
+        self.skip2.backward(parameters, micro, stream, dbranch, skip2, gradient, wide);
+        let dfeed = &dbranch[..mid.len()];
+        self.feed_forward
+            .backward(parameters, micro, mid, dfeed, stream, feed_forward, gradient, wide);
+        self.skip1.backward(parameters, micro, stream, dbranch, skip1, gradient, wide);
+        let rows = self.skip1.rows(micro) * self.skip1.dim;
+        let (branch, dbranch) = (&skip1.branch[..rows], &dbranch[..rows]);
+        self.aggregation.backward(
+            parameters, micro, x, branch, dbranch, stream, aggregation, gradient, buffers,
+        );
+    }
+}
