@@ -191,11 +191,9 @@ mod tests {
 
     #[test]
     fn streams_are_chacha8_with_the_documented_key() {
-        for (key, site) in [
-            ([0, 2, 0, 0], 0),
-            ([1, 6, 3199, 31], 7),
-            ([u64::MAX, 4, 1 << 40, 2999], u64::MAX - 3),
-        ] {
+        for (key, site) in
+            [([0, 2, 0, 0], 0), ([1, 6, 3199, 31], 7), ([u64::MAX, 4, 1 << 40, 2999], u64::MAX - 3)]
+        {
             let purpose = Purpose::ALL[key[1] as usize - 1];
             let stream = Stream::new(key[0], purpose, key[2], key[3]).with_site(site);
             let all: [u32; 96] = words(stream);
