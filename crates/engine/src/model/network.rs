@@ -151,6 +151,12 @@ impl<T: Real> Model<T> {
         }
     }
 
+    /// An estimate of the bytes of activations [`Model::new`] allocates.
+    pub fn workspace_bytes(architecture: &Architecture, length: usize) -> u64 {
+        let per_token = token_bytes(architecture) + 4 * Self::logits_per_token(architecture, length);
+        most_tokens(architecture, length) as u64 * per_token as u64
+    }
+
     /// Function and parameter list.
     pub fn architecture(&self) -> &Architecture {
         &self.architecture

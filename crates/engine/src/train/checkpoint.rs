@@ -1,0 +1,298 @@
+//! Checkpoints: safetensors files whose metadata carry the run.
+//!
+//! Parameters go by their names; a resumable checkpoint also has `adam.first.NAME` and
+//! `adam.second.NAME`. The metadata has one key, `nap`, a JSON object with the configuration,
+//! the position in the run and the history. Nothing in it depends on the clock, so the same
+//! run writes the same bytes.
+
+use std::collections::HashMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use super::evaluate::{Evaluator, Sequences};
+use super::{EpochRecord, Evaluation, NUMERICS_VERSION, Trainer};
+use crate::config::{ConfigError, Positions, RunConfig};
+use crate::kernels::aggregate;
+use crate::model::Model;
+use crate::model::architecture::Architecture;
+use crate::random::Purpose;
+use crate::task::{Batch, Task};
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CheckpointError(String);
+
+const METADATA_KEY: &str = "nap";
+
+/// What the metadata say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Metadata {
+    version: String,
+    numerics: u32,
+    isa: String,
+    config: RunConfig,
+    steps: u64,
+    /// Sums of the current epoch as bits: exact, NaN included.
+    epoch_loss: u64,
+    epoch_accuracy: u64,
+    diverged: bool,
+    history: Vec<EpochRecord>,
+}
+
+impl Trainer {
+    /// The resumable state as a safetensors file: weights, moments, position in the run,
+    /// history, configuration. Works between any two steps.
+    pub fn checkpoint(&self) -> Vec<u8> {
+        let adam = [("adam.first.", &self.adam.first), ("adam.second.", &self.adam.second)];
+        self.serialize(&[("", &self.parameters), adam[0], adam[1]])
+    }
+
+    /// The weights alone as a safetensors file with configuration, epoch and history.
+    pub fn weights(&self) -> Vec<u8> {
+        self.serialize(&[("", &self.parameters)])
+    }
+
+    fn serialize(&self, buffers: &[(&str, &Vec<f32>)]) -> Vec<u8> {
+        let metadata = Metadata {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            numerics: NUMERICS_VERSION,
+            isa: self.isa().to_owned(),
+            config: self.config.clone(),
+            steps: self.steps,
+            epoch_loss: self.epoch_loss.to_bits(),
+            epoch_accuracy: self.epoch_accuracy.to_bits(),
+            diverged: self.diverged,
+            history: self.history.clone(),
+        };
+        // safetensors is little-endian; so is every machine this is built for so far, and
+        // `bytemuck` would be wrong elsewhere.
+        const { assert!(cfg!(target_endian = "little")) };
+        let mut tensors = Vec::new();
+        for (prefix, buffer) in buffers {
+            for parameter in &self.architecture().parameters {
+                let bytes = bytemuck::cast_slice(&buffer[parameter.range()]);
+                let view = TensorView::new(Dtype::F32, parameter.shape.clone(), bytes)
+                    .unwrap_or_else(|_| unreachable!("shape and length agree"));
+                tensors.push((format!("{prefix}{}", parameter.name), view));
+            }
+        }
+        let json = serde_json::to_string(&metadata)
+            .unwrap_or_else(|_| unreachable!("plain values serialise"));
+        let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
+        safetensors::serialize(tensors, Some(metadata))
+            .unwrap_or_else(|_| unreachable!("names are distinct"))
+    }
+
+    /// Continues the run that [`Trainer::checkpoint`] wrote, bit for bit if the instruction set
+    /// is the same.
+    ///
+    /// # Errors
+    /// If the bytes are not a resumable checkpoint of these numerics.
+    pub fn resume(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let (metadata, tensors) = open(bytes)?;
+        if metadata.numerics != NUMERICS_VERSION {
+            return Err(CheckpointError(format!(
+                "written by numerics version {}, this program has {NUMERICS_VERSION}: \
+                 start the run again",
+                metadata.numerics
+            )));
+        }
+        let mut trainer = Trainer::new(metadata.config)
+            .map_err(|error| CheckpointError(format!("its configuration is invalid: {error}")))?;
+        let architecture = trainer.model.architecture();
+        read(&tensors, architecture, "", &mut trainer.parameters)?;
+        read(&tensors, architecture, "adam.first.", &mut trainer.adam.first)?;
+        read(&tensors, architecture, "adam.second.", &mut trainer.adam.second)?;
+        let train = &trainer.config.train;
+        let closed = metadata.history.len() as u64 * train.steps_per_epoch as u64;
+        let epochs_fit = metadata.history.len() <= train.epochs;
+        let open_steps = metadata.steps.checked_sub(closed);
+        if !(epochs_fit && open_steps.is_some_and(|s| s <= train.steps_per_epoch as u64)) {
+            return Err(CheckpointError("its position in the run is impossible".to_owned()));
+        }
+        trainer.steps = metadata.steps;
+        trainer.epoch_loss = f64::from_bits(metadata.epoch_loss);
+        trainer.epoch_accuracy = f64::from_bits(metadata.epoch_accuracy);
+        trainer.diverged = metadata.diverged;
+        trainer.history = metadata.history;
+        Ok(trainer)
+    }
+}
+
+/// A trained model, read from either kind of checkpoint.
+pub struct Trained {
+    /// The run it comes from.
+    pub config: RunConfig,
+    /// Function and parameter list.
+    pub architecture: Architecture,
+    /// The flat parameter buffer.
+    pub parameters: Vec<f32>,
+    /// Epochs it was trained for.
+    pub epoch: usize,
+    /// What those epochs measured.
+    pub history: Vec<EpochRecord>,
+    /// The instruction set that trained it.
+    pub isa: String,
+    /// The engine version that trained it.
+    pub version: String,
+    diverged: bool,
+}
+
+impl Trained {
+    /// Reads a checkpoint.
+    ///
+    /// # Errors
+    /// If the bytes are truncated, foreign or inconsistent.
+    pub fn read(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let (metadata, tensors) = open(bytes)?;
+        let invalid = |e: ConfigError| CheckpointError(format!("its configuration is invalid: {e}"));
+        metadata.config.validate().map_err(invalid)?;
+        let architecture =
+            Architecture::new(&metadata.config.model, &metadata.config.task).map_err(invalid)?;
+        let mut parameters = vec![0.0; checked_count(&tensors, &architecture)?];
+        read(&tensors, &architecture, "", &mut parameters)?;
+        Ok(Self {
+            architecture,
+            parameters,
+            epoch: metadata.history.len(),
+            history: metadata.history,
+            isa: metadata.isa,
+            version: metadata.version,
+            diverged: metadata.diverged,
+            config: metadata.config,
+        })
+    }
+
+    /// Scores the model on `batches` fresh batches (drawn with `seed`) of sequences of this
+    /// length, and its tracked cases on an equalised set.
+    ///
+    /// # Errors
+    /// If the model cannot read sequences of this length.
+    pub fn evaluate(
+        &self,
+        length: usize,
+        batches: usize,
+        seed: u64,
+    ) -> Result<Evaluation, ConfigError> {
+        self.check_length(length)?;
+        if batches == 0 {
+            return Err(ConfigError::new("batches", batches, "at least 1"));
+        }
+        let train = &self.config.train;
+        let mut evaluator = Evaluator {
+            task: &Task::new(&self.config.task),
+            model: &mut Model::new(self.architecture.clone(), length),
+            parameters: &self.parameters,
+            diverged: self.diverged,
+            l2: train.l2,
+            seed,
+            batch: &mut Batch::default(),
+        };
+        let on = Sequences { purpose: Purpose::Evaluation, length };
+        let (loss, accuracy) = evaluator.fresh(on, 0, batches, train.batch);
+        // The step after the last fresh batch keys the equalised set.
+        let cases = evaluator.cases(on, batches, train.case_sequences);
+        Ok(Evaluation { loss, accuracy, cases })
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), ConfigError> {
+        let architecture = &self.architecture;
+        let most = architecture.max_length;
+        let bounded = architecture.positions == Positions::Learned
+            || architecture.readout.is_position();
+        let expected = if length == 0 || length > 1 << 20 {
+            "between 1 and 1048576".to_owned()
+        } else if self.config.model.aggregator == aggregate::WEIGHTED && length != most {
+            format!("{most}: the weighted aggregator works at its training length only")
+        } else if bounded && length > most {
+            format!("at most {most}, the number of positions this model has")
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::new("sequence length", length, expected))
+    }
+}
+
+fn open(bytes: &[u8]) -> Result<(Metadata, SafeTensors<'_>), CheckpointError> {
+    let broken = |error| CheckpointError(format!("not a whole safetensors file ({error})"));
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(broken)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(broken)?;
+    let json = header
+        .metadata()
+        .as_ref()
+        .and_then(|metadata| metadata.get(METADATA_KEY))
+        .ok_or_else(|| CheckpointError("a safetensors file, but not written by nap".to_owned()))?;
+    let metadata = serde_json::from_str(json)
+        .map_err(|error| CheckpointError(format!("its metadata cannot be read: {error}")))?;
+    Ok((metadata, tensors))
+}
+
+/// The number of parameters, after a look at whether the file can hold them: a tampered
+/// configuration must not make us allocate more than the file has.
+fn checked_count(tensors: &SafeTensors, model: &Architecture) -> Result<usize, CheckpointError> {
+    let held: usize = tensors.iter().map(|(_, tensor)| tensor.data().len() / 4).sum();
+    let count = model.parameter_count();
+    if held < count {
+        let message = format!("it holds {held} values, its configuration needs {count}");
+        return Err(CheckpointError(message));
+    }
+    Ok(count)
+}
+
+fn read(
+    tensors: &SafeTensors,
+    architecture: &Architecture,
+    prefix: &str,
+    buffer: &mut [f32],
+) -> Result<(), CheckpointError> {
+    for parameter in &architecture.parameters {
+        let name = format!("{prefix}{}", parameter.name);
+        let tensor = tensors.tensor(&name).map_err(|_| {
+            let hint = if prefix.is_empty() { "" } else { " (only `last` can be resumed)" };
+            CheckpointError(format!("it has no tensor {name}{hint}"))
+        })?;
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != parameter.shape {
+            return Err(CheckpointError(format!(
+                "tensor {name} is {:?} {:?}, expected F32 {:?}",
+                tensor.dtype(),
+                tensor.shape(),
+                parameter.shape
+            )));
+        }
+        let values = buffer[parameter.range()].iter_mut();
+        for (value, bytes) in values.zip(tensor.data().as_chunks::<4>().0) {
+            *value = f32::from_le_bytes(*bytes);
+        }
+    }
+    Ok(())
+}
+
+/// JSON has no NaN: null stands for every value that is not finite.
+pub(super) mod nan_as_null {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(x: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        x.is_finite().then_some(*x).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+    }
+}
+
+/// The same for a list.
+pub(super) mod nans_as_null {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(x: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+        let values: Vec<_> = x.iter().map(|x| x.is_finite().then_some(*x)).collect();
+        values.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let values = Vec::<Option<f64>>::deserialize(deserializer)?;
+        Ok(values.into_iter().map(|x| x.unwrap_or(f64::NAN)).collect())
+    }
+}

@@ -1,0 +1,79 @@
+//! Scores a model on fresh batches and on equalised sets.
+
+use super::add_penalty;
+use crate::model::Model;
+use crate::random::Purpose;
+use crate::task::{Batch, CaseScore, Task};
+
+/// Sequences of the equalised set generated and scored at a time.
+const CHUNK: usize = 100;
+
+/// Which sequences to evaluate on.
+#[derive(Debug, Clone, Copy)]
+pub struct Sequences {
+    pub purpose: Purpose,
+    pub length: usize,
+}
+
+/// A model and what is needed to score it.
+pub struct Evaluator<'a> {
+    pub task: &'a Task,
+    pub model: &'a mut Model<f32>,
+    pub parameters: &'a [f32],
+    /// A diverged model is not computed: it answers index 0.
+    pub diverged: bool,
+    pub l2: f64,
+    pub seed: u64,
+    pub batch: &'a mut Batch,
+}
+
+impl Evaluator<'_> {
+    /// Mean loss and accuracy over `batches` batches, keyed by `first` and the following steps.
+    pub fn fresh(&mut self, on: Sequences, first: usize, batches: usize, size: usize) -> (f64, f64) {
+        let (mut loss, mut accuracy) = (0.0, 0.0);
+        let mut answers = Vec::new();
+        for step in first..first + batches {
+            self.task.fill(self.seed, on.purpose, step as u64, size, on.length, self.batch);
+            let (batch_loss, batch_accuracy) = self.answer(&mut answers);
+            loss += batch_loss;
+            accuracy += batch_accuracy;
+        }
+        let penalty = add_penalty(self.model.architecture(), self.parameters, self.l2, None);
+        (loss / batches as f64 + penalty, accuracy / batches as f64)
+    }
+
+    /// Accuracy per tracked case on an equalised set keyed by `step`; empty for tasks without.
+    pub fn cases(&mut self, on: Sequences, step: usize, sequences: usize) -> Vec<f64> {
+        let mut score = CaseScore::new(self.task);
+        if self.task.cases().is_empty() {
+            return Vec::new();
+        }
+        let mut answers = Vec::new();
+        for first in (0..sequences).step_by(CHUNK) {
+            let count = CHUNK.min(sequences - first);
+            let (seed, step) = (self.seed, step as u64);
+            self.task.fill_equalised(
+                seed, on.purpose, step, sequences, first, count, on.length, self.batch,
+            );
+            self.answer(&mut answers);
+            let targets = self.task.targets_per_sequence(on.length);
+            for (s, tokens) in self.batch.tokens.chunks_exact(on.length).enumerate() {
+                let rows = s * targets..(s + 1) * targets;
+                score.add(tokens, &answers[rows.clone()], &self.batch.targets[rows]);
+            }
+        }
+        score.accuracy()
+    }
+
+    /// The answers to the current batch, its mean loss and accuracy.
+    fn answer(&mut self, answers: &mut Vec<u32>) -> (f64, f64) {
+        if self.diverged {
+            answers.clear();
+            answers.resize(self.batch.targets.len(), 0);
+            let right = self.batch.targets.iter().filter(|&&target| target == 0).count();
+            return (f64::NAN, right as f64 / self.batch.targets.len() as f64);
+        }
+        let score = self.model.answers(self.parameters, self.batch, answers);
+        (score.loss / score.rows as f64, score.correct as f64 / score.rows as f64)
+    }
+}

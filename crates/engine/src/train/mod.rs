@@ -1,0 +1,320 @@
+//! The training loop, evaluation and checkpoints.
+//!
+//! A [`Trainer`] executes a run one optimiser step at a time, on the caller's thread. What it
+//! computes depends on the configuration alone, on one instruction set to the bit: stopping,
+//! checkpointing and resuming change nothing.
+
+mod checkpoint;
+mod evaluate;
+
+use serde::{Deserialize, Serialize};
+
+pub use checkpoint::{CheckpointError, Trained};
+
+use crate::arch;
+use crate::config::{ConfigError, RunConfig};
+use crate::kernels::dropout::Dropout;
+use crate::kernels::square;
+use crate::model::Model;
+use crate::model::architecture::{Architecture, Init};
+use crate::optim::{Adam, clip, learning_rate};
+use crate::random::{Purpose, Stream};
+use crate::real::Real;
+use crate::task::{Batch, Task};
+use evaluate::{Evaluator, Sequences};
+
+/// Changes whenever the same configuration and seed would give other numbers.
+pub const NUMERICS_VERSION: u32 = 1;
+
+/// The most memory a run may take, as a guard against typing errors.
+const MOST_BYTES: u64 = 1 << 38;
+
+/// What one optimiser step measured, before its update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// Mean loss of the batch, L2 penalty included.
+    pub loss: f64,
+    /// Share of right answers.
+    pub accuracy: f64,
+}
+
+/// What a model scores on data it is not trained on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Mean loss, L2 penalty included; NaN for a diverged model.
+    #[serde(with = "checkpoint::nan_as_null")]
+    pub loss: f64,
+    /// Share of right answers.
+    pub accuracy: f64,
+    /// Accuracy per tracked case on the equalised set, in the order of
+    /// [`crate::task::Task::cases`]; NaN where the set holds no sequence of that case.
+    #[serde(with = "checkpoint::nans_as_null")]
+    pub cases: Vec<f64>,
+}
+
+/// What an epoch measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Counts from 1.
+    pub epoch: usize,
+    /// Mean loss over the epoch's batches, each before its update.
+    #[serde(with = "checkpoint::nan_as_null")]
+    pub train_loss: f64,
+    /// Mean accuracy over the epoch's batches, each before its update.
+    pub train_accuracy: f64,
+    /// Accuracy per tracked case at the training length, after the epoch.
+    #[serde(with = "checkpoint::nans_as_null")]
+    pub train_cases: Vec<f64>,
+    /// On fresh batches at the validation length, after the epoch.
+    pub validation: Evaluation,
+    /// Whether the parameters had become NaN.
+    pub diverged: bool,
+}
+
+/// A training run, executed one optimiser step at a time.
+pub struct Trainer {
+    config: RunConfig,
+    task: Task,
+    model: Model<f32>,
+    parameters: Vec<f32>,
+    adam: Adam<f32>,
+    /// Optimiser steps done in the whole run.
+    steps: u64,
+    /// Sums over the steps of the current epoch.
+    epoch_loss: f64,
+    epoch_accuracy: f64,
+    diverged: bool,
+    history: Vec<EpochRecord>,
+    gradient: Vec<f32>,
+    batch: Batch,
+}
+
+impl Trainer {
+    /// Prepares a run: draws the initial weights, allocates the workspace.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub fn new(config: RunConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let architecture = Architecture::new(&config.model, &config.task)?;
+        let bytes = memory_bytes(&architecture, &config);
+        if bytes > MOST_BYTES {
+            let expected = format!(
+                "a smaller model: this one needs {} GiB, more than the limit of {} GiB",
+                bytes >> 30,
+                MOST_BYTES >> 30
+            );
+            return Err(ConfigError::new("model.dim", config.model.dim, expected));
+        }
+        let parameters = initial_parameters(&architecture, config.train.seed);
+        let n = parameters.len();
+        let longest = config.task.length.max(config.validation_length());
+        Ok(Self {
+            task: Task::new(&config.task),
+            model: Model::new(architecture, longest),
+            parameters,
+            adam: Adam::new(n),
+            steps: 0,
+            epoch_loss: 0.0,
+            epoch_accuracy: 0.0,
+            diverged: false,
+            history: Vec::new(),
+            gradient: vec![0.0; n],
+            batch: Batch::default(),
+            config,
+        })
+    }
+
+    /// The run's configuration.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// The model's function and parameter list.
+    pub fn architecture(&self) -> &Architecture {
+        self.model.architecture()
+    }
+
+    /// The flat parameter buffer.
+    pub fn parameters(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    /// The instruction set this run's bits belong to.
+    pub fn isa(&self) -> &'static str {
+        arch::isa().name()
+    }
+
+    /// Epochs finished, evaluation included.
+    pub fn epochs_done(&self) -> usize {
+        self.history.len()
+    }
+
+    /// Optimiser steps done in the current epoch.
+    pub fn steps_done(&self) -> usize {
+        let closed = self.history.len() as u64 * self.config.train.steps_per_epoch as u64;
+        // An epoch has at most 2^24 steps.
+        (self.steps - closed) as usize
+    }
+
+    /// Whether every epoch is finished.
+    pub fn finished(&self) -> bool {
+        self.history.len() == self.config.train.epochs
+    }
+
+    /// Whether the parameters have become NaN. From then on steps and evaluations only score
+    /// what a diverged model answers, index 0.
+    pub fn diverged(&self) -> bool {
+        self.diverged
+    }
+
+    /// The epochs so far.
+    pub fn history(&self) -> &[EpochRecord] {
+        &self.history
+    }
+
+    /// Whether the last finished epoch has the best validation accuracy so far (the first of
+    /// equals).
+    pub fn last_epoch_is_best(&self) -> bool {
+        let Some((last, earlier)) = self.history.split_last() else { return false };
+        earlier.iter().all(|e| e.validation.accuracy < last.validation.accuracy)
+    }
+
+    /// One optimiser step. Call [`Trainer::finish_epoch`] after `train.steps_per_epoch` of them.
+    pub fn step(&mut self) -> Step {
+        let train = &self.config.train;
+        let (seed, length) = (train.seed, self.config.task.length);
+        self.task.fill(seed, Purpose::Training, self.steps, train.batch, length, &mut self.batch);
+        let measured = if self.diverged {
+            let right = self.batch.targets.iter().filter(|&&target| target == 0).count();
+            Step { loss: f64::NAN, accuracy: right as f64 / self.batch.targets.len() as f64 }
+        } else {
+            self.update()
+        };
+        self.epoch_loss += measured.loss;
+        self.epoch_accuracy += measured.accuracy;
+        self.steps += 1;
+        measured
+    }
+
+    fn update(&mut self) -> Step {
+        let train = &self.config.train;
+        let rate = self.config.model.dropout;
+        let dropout =
+            (rate > 0.0).then_some(Dropout { rate, seed: train.seed, step: self.steps });
+        self.gradient.fill(0.0);
+        let pass = self.model.loss_and_gradient(
+            &self.parameters,
+            &self.batch,
+            dropout,
+            &mut self.gradient,
+        );
+        let architecture = self.model.architecture();
+        let penalty =
+            add_penalty(architecture, &self.parameters, train.l2, Some(&mut self.gradient));
+        if train.clip {
+            clip(architecture, &mut self.gradient, pass.embedding_square);
+        }
+        let rate = learning_rate(train.learning_rate, self.steps, train.total_steps(), train.warmup);
+        self.adam.update(&mut self.parameters, &self.gradient, rate, self.steps);
+        let loss = pass.score.loss / pass.score.rows as f64 + penalty;
+        if !loss.is_finite() {
+            self.diverged = self.is_lost();
+        }
+        Step { loss, accuracy: pass.score.correct as f64 / pass.score.rows as f64 }
+    }
+
+    /// Whether every logit will be NaN from now on: a bias of the read-out that is NaN stays
+    /// NaN under Adam, and makes its logit NaN whatever the input.
+    fn is_lost(&self) -> bool {
+        let bias = self.architecture().parameter("head.bias");
+        bias.is_some_and(|bias| self.parameters[bias.range()].iter().all(|b| b.is_nan()))
+    }
+
+    /// Evaluates the model and closes the epoch.
+    ///
+    /// # Panics
+    /// If steps of the epoch remain.
+    pub fn finish_epoch(&mut self) -> &EpochRecord {
+        let train = &self.config.train;
+        assert_eq!(self.steps_done(), train.steps_per_epoch, "steps of the epoch remain");
+        let epoch = self.history.len();
+        let short = self.config.validation_length();
+        let mut evaluator = Evaluator {
+            task: &self.task,
+            model: &mut self.model,
+            parameters: &self.parameters,
+            diverged: self.diverged,
+            l2: train.l2,
+            seed: train.seed,
+            batch: &mut self.batch,
+        };
+        let batches = train.validation_batches;
+        let fresh = Sequences { purpose: Purpose::Validation, length: short };
+        let (loss, accuracy) = evaluator.fresh(fresh, epoch * batches, batches, train.batch);
+        let mut cases = |purpose, length| {
+            evaluator.cases(Sequences { purpose, length }, epoch, train.case_sequences)
+        };
+        let train_cases = cases(Purpose::CasesTraining, self.config.task.length);
+        let validation_cases = cases(Purpose::CasesValidation, short);
+        let steps = train.steps_per_epoch as f64;
+        self.history.push(EpochRecord {
+            epoch: epoch + 1,
+            train_loss: self.epoch_loss / steps,
+            train_accuracy: self.epoch_accuracy / steps,
+            train_cases,
+            validation: Evaluation { loss, accuracy, cases: validation_cases },
+            diverged: self.diverged,
+        });
+        (self.epoch_loss, self.epoch_accuracy) = (0.0, 0.0);
+        &self.history[epoch]
+    }
+}
+
+/// Draws the initial value of every parameter: parameter i from the stream
+/// (seed, Initialisation, i, 0).
+pub fn initial_parameters(architecture: &Architecture, seed: u64) -> Vec<f32> {
+    let mut values = vec![0.0; architecture.parameter_count()];
+    for (index, parameter) in architecture.parameters.iter().enumerate() {
+        let values = &mut values[parameter.range()];
+        match parameter.init {
+            Init::Constant(value) => values.fill(value as f32),
+            Init::TruncatedNormal(deviation) => {
+                let mut stream = Stream::new(seed, Purpose::Initialisation, index as u64, 0);
+                values.iter_mut().for_each(|v| *v = stream.truncated_normal(deviation) as f32);
+            }
+        }
+    }
+    values
+}
+
+/// The L2 penalty `l2 sum w^2` over the regularised parameters; adds its gradient `2 l2 w`.
+pub fn add_penalty<T: Real>(
+    architecture: &Architecture,
+    parameters: &[T],
+    l2: f64,
+    mut gradient: Option<&mut [T]>,
+) -> f64 {
+    if l2 == 0.0 {
+        return 0.0;
+    }
+    let mut total = 0.0;
+    for parameter in architecture.parameters.iter().filter(|p| p.regularised) {
+        let values = &parameters[parameter.range()];
+        total += square(values);
+        if let Some(gradient) = gradient.as_deref_mut() {
+            let factor = T::of(2.0 * l2);
+            for (g, &w) in gradient[parameter.range()].iter_mut().zip(values) {
+                *g += factor * w;
+            }
+        }
+    }
+    l2 * total
+}
+
+/// An estimate of the memory a run takes.
+fn memory_bytes(architecture: &Architecture, config: &RunConfig) -> u64 {
+    let longest = config.task.length.max(config.validation_length());
+    let parameters = 16 * architecture.parameter_count() as u64;
+    parameters.saturating_add(Model::<f32>::workspace_bytes(architecture, longest))
+}
