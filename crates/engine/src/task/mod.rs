@@ -265,14 +265,3 @@ fn first_largest(tokens: &[u32]) -> u32 {
     let largest = tokens.iter().copied().max();
     tokens.iter().position(|&t| Some(t) == largest).unwrap_or(0) as u32
 }
-
-/// argmax
-pub fn argmax_first<T: Real>(logits: &[T]) -> usize {
-    let mut best = 0;
-    for (i, &z) in logits.iter().enumerate() {
-        if z > logits[best] {
-            best = i;
-        }
-    }
-    best
-}

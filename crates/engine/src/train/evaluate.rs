@@ -49,12 +49,9 @@ impl Evaluator<'_> {
             return Vec::new();
         }
         let mut answers = Vec::new();
-        for first in (0..sequences).step_by(CHUNK) {
-            let count = CHUNK.min(sequences - first);
-            let (seed, step) = (self.seed, step as u64);
-            self.task.fill_equalised(
-                seed, on.purpose, step, sequences, first, count, on.length, self.batch,
-            );
+        let mut set = self.task.equalised(self.seed, on.purpose, step as u64, sequences, on.length);
+        while set.remaining() > 0 {
+            set.fill(set.remaining().min(CHUNK), self.batch);
             self.answer(&mut answers);
             let targets = self.task.targets_per_sequence(on.length);
             for (s, tokens) in self.batch.tokens.chunks_exact(on.length).enumerate() {
