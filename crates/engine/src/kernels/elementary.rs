@@ -27,14 +27,11 @@ pub fn exp(x: f32) -> f32 {
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let k = shifted - ROUND;
     let r = x - k * LN2_HIGH - k * LN2_LOW;
-    let mut p = 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
+    // Estrin's scheme: pairs, then squares, so that the chain of dependent operations is short.
+    let r2 = r * r;
+    let low = (1.0 + r) + (0.5 + r * (1.0 / 6.0)) * r2;
+    let high = (1.0 / 24.0 + r * (1.0 / 120.0)) + (1.0 / 720.0 + r * (1.0 / 5040.0)) * r2;
+    let p = low + high * (r2 * r2);
     // The low bits of `shifted` hold k; moved to the exponent's place they are 2^k.
     let exponent = (shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits());
     p * f32::from_bits(exponent)

@@ -4,22 +4,36 @@ use crate::real::Real;
 
 const LANES: usize = 16;
 
-/// `sum_i f(i)` for `i < n`, in the same order on every machine.
+/// `sum_i f(x_i)`, in the same order on every machine.
 #[inline(always)]
-pub fn sum<T: Real>(n: usize, f: impl Fn(usize) -> T) -> T {
+pub fn sum<T: Real>(x: &[T], f: impl Fn(T) -> T) -> T {
     let mut lanes = [T::zero(); LANES];
-    let whole = n / LANES * LANES;
-    let mut start = 0;
-    while start < whole {
-        for (lane, partial) in lanes.iter_mut().enumerate() {
-            *partial += f(start + lane);
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for x in chunks {
+        for lane in 0..LANES {
+            lanes[lane] += f(x[lane]);
         }
-        start += LANES;
     }
-    let mut rest = T::zero();
-    for i in whole..n {
-        rest += f(i);
+    fold(lanes) + rest.iter().fold(T::zero(), |total, &x| total + f(x))
+}
+
+/// `sum_i f(x_i, y_i)`, likewise.
+#[inline(always)]
+pub fn sum2<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
+    let mut lanes = [T::zero(); LANES];
+    let (x_chunks, x_rest) = x.as_chunks::<LANES>();
+    let (y_chunks, y_rest) = y.as_chunks::<LANES>();
+    for (x, y) in x_chunks.iter().zip(y_chunks) {
+        for lane in 0..LANES {
+            lanes[lane] += f(x[lane], y[lane]);
+        }
     }
+    let rest = x_rest.iter().zip(y_rest);
+    fold(lanes) + rest.fold(T::zero(), |total, (&x, &y)| total + f(x, y))
+}
+
+#[inline(always)]
+fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
@@ -27,18 +41,17 @@ pub fn sum<T: Real>(n: usize, f: impl Fn(usize) -> T) -> T {
         }
         width /= 2;
     }
-    lanes[0] + rest
+    lanes[0]
 }
 
 /// `max_i x_i`; NaN only if every value is NaN.
 #[inline(always)]
 pub fn max<T: Real>(x: &[T]) -> T {
     let mut lanes = [T::neg_infinity(); LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = if x > *lane { x } else { *lane };
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for x in chunks {
+        for lane in 0..LANES {
+            lanes[lane] = if x[lane] > lanes[lane] { x[lane] } else { lanes[lane] };
         }
     }
     lanes.iter().chain(rest).copied().fold(T::neg_infinity(), T::max)

@@ -14,7 +14,7 @@
 //! mean and r of each token; the backward pass recomputes the rest.
 
 use super::elementary::{gelu, gelu_derivative};
-use super::lanes::sum;
+use super::lanes::{sum, sum2};
 use crate::arch::vectorize;
 use crate::model::architecture::LAYER_NORM_EPSILON;
 use crate::real::Real;
@@ -25,8 +25,8 @@ pub type Moments<T> = [T; 2];
 #[inline(always)]
 fn moments<T: Real>(x: &[T]) -> Moments<T> {
     let n = T::of(x.len() as f64);
-    let mean = sum(x.len(), |i| x[i]) / n;
-    let variance = sum(x.len(), |i| (x[i] - mean) * (x[i] - mean)) / n;
+    let mean = sum(x, |x| x) / n;
+    let variance = sum(x, |x| (x - mean) * (x - mean)) / n;
     [mean, T::one() / (variance + T::of(LAYER_NORM_EPSILON)).sqrt()]
 }
 
@@ -48,17 +48,31 @@ fn forward<T: Real, const GELU: bool>(
 ) {
     let d = norm.len() / 2;
     let (gamma, beta) = norm.split_at(d);
-    vectorize(|| {
+    vectorize(#[inline(always)] || {
         let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(moments_out);
         for ((x, y), kept) in rows {
             let [mean, r] = moments(x);
             *kept = [mean, r];
-            for i in 0..d {
-                let a = gamma[i] * ((x[i] - mean) * r) + beta[i];
-                y[i] = if GELU { gelu(a) } else { a };
-            }
+            forward_row::<T, GELU>(gamma, beta, x, y, mean, r);
         }
     });
+}
+
+#[inline(always)]
+fn forward_row<T: Real, const GELU: bool>(
+    gamma: &[T],
+    beta: &[T],
+    x: &[T],
+    y: &mut [T],
+    mean: T,
+    r: T,
+) {
+    let d = gamma.len();
+    let (beta, x, y) = (&beta[..d], &x[..d], &mut y[..d]);
+    for i in 0..d {
+        let a = gamma[i] * ((x[i] - mean) * r) + beta[i];
+        y[i] = if GELU { gelu(a) } else { a };
+    }
 }
 
 /// Overwrites `dx` from the gradient `dy` of [`norm`]'s output; adds to `gradient: [2 d]`.
@@ -97,29 +111,48 @@ fn backward<T: Real, const GELU: bool>(
     let n = T::of(d as f64);
     let (gamma, beta) = norm.split_at(d);
     let (dgamma, dbeta) = gradient.split_at_mut(d);
-    vectorize(|| {
+    vectorize(#[inline(always)] || {
         let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
         for (((x, dy), dx), &[mean, r]) in rows.zip(moments) {
-            // dx holds e = gamma da until the two means are known.
-            for i in 0..d {
-                let xhat = (x[i] - mean) * r;
-                let da = if GELU { dy[i] * gelu_derivative(gamma[i] * xhat + beta[i]) } else { dy[i] };
-                dgamma[i] += da * xhat;
-                dbeta[i] += da;
-                dx[i] = gamma[i] * da;
-            }
-            let mean_e = sum(d, |i| dx[i]) / n;
-            let mean_e_xhat = sum(d, |i| dx[i] * ((x[i] - mean) * r)) / n;
-            for i in 0..d {
-                dx[i] = r * (dx[i] - mean_e - (x[i] - mean) * r * mean_e_xhat);
+            backward_row::<T, GELU>(gamma, beta, x, dy, dx, mean, r, dgamma, dbeta);
+            let mean_e = sum(dx, |e| e) / n;
+            let mean_e_xhat = sum2(dx, x, |e, x| e * ((x - mean) * r)) / n;
+            for (dx, &x) in dx.iter_mut().zip(x) {
+                *dx = r * (*dx - mean_e - (x - mean) * r * mean_e_xhat);
             }
         }
     });
 }
 
+/// Writes e = gamma da to `dx`, adds to the parameters' gradient. A function of its own, so that
+/// the compiler knows that the slices do not overlap and vectorises.
+#[inline(always)]
+fn backward_row<T: Real, const GELU: bool>(
+    gamma: &[T],
+    beta: &[T],
+    x: &[T],
+    dy: &[T],
+    dx: &mut [T],
+    mean: T,
+    r: T,
+    dgamma: &mut [T],
+    dbeta: &mut [T],
+) {
+    let d = gamma.len();
+    let (beta, x, dy, dx) = (&beta[..d], &x[..d], &dy[..d], &mut dx[..d]);
+    let (dgamma, dbeta) = (&mut dgamma[..d], &mut dbeta[..d]);
+    for i in 0..d {
+        let xhat = (x[i] - mean) * r;
+        let da = if GELU { dy[i] * gelu_derivative(gamma[i] * xhat + beta[i]) } else { dy[i] };
+        dgamma[i] += da * xhat;
+        dbeta[i] += da;
+        dx[i] = gamma[i] * da;
+    }
+}
+
 /// `y = GELU(x)`, without a norm.
 pub fn plain_gelu<T: Real>(x: &[T], y: &mut [T]) {
-    vectorize(|| {
+    vectorize(#[inline(always)] || {
         for (y, &x) in y.iter_mut().zip(x) {
             *y = gelu(x);
         }
@@ -128,7 +161,7 @@ pub fn plain_gelu<T: Real>(x: &[T], y: &mut [T]) {
 
 /// Overwrites `dx` from the gradient `dy` of [`plain_gelu`]'s output.
 pub fn plain_gelu_backward<T: Real>(x: &[T], dy: &[T], dx: &mut [T]) {
-    vectorize(|| {
+    vectorize(#[inline(always)] || {
         for ((dx, &dy), &x) in dx.iter_mut().zip(dy).zip(x) {
             *dx = dy * gelu_derivative(x);
         }
@@ -137,7 +170,7 @@ pub fn plain_gelu_backward<T: Real>(x: &[T], dy: &[T], dx: &mut [T]) {
 
 /// `y += x`
 pub fn add<T: Real>(y: &mut [T], x: &[T]) {
-    vectorize(|| {
+    vectorize(#[inline(always)] || {
         for (y, &x) in y.iter_mut().zip(x) {
             *y += x;
         }

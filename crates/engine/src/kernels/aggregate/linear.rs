@@ -25,7 +25,7 @@
 
 use super::Head;
 use crate::arch::{Mat, MatMut, Write, matmul, vectorize};
-use crate::kernels::lanes::sum;
+use crate::kernels::lanes::sum2;
 use crate::real::Real;
 
 /// Which of the two rules.
@@ -75,20 +75,25 @@ impl<T: Real> Scratch<T> {
     }
 }
 
+#[inline(always)]
+fn accumulate<T: Real>(total: &mut [T], x: &[T]) {
+    total.iter_mut().zip(x).for_each(|(total, &x)| *total += x);
+}
+
 impl Linear {
     /// Writes the head's aggregate `out: [n, d_h]`, rows `head.stride` apart.
     pub fn forward<T: Real>(self, head: &Head<T>, out: &mut [T], scratch: &mut Scratch<T>) {
         self.project(head, scratch);
         let (n, dh) = (head.length, head.width);
         let s = &*scratch;
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for i in 0..n {
                 let (_, inverse) = self.deviation(head, s, i);
                 let factor = head.row.gain * inverse;
                 let u = &s.qm[(2 * i + 1) * dh..][..dh];
                 let out = &mut out[i * head.stride..][..dh];
-                for c in 0..dh {
-                    out[c] = factor * u[c] + head.row.bias * s.vsum[c];
+                for ((out, &u), &vsum) in out.iter_mut().zip(u).zip(&s.vsum) {
+                    *out = factor * u + head.row.bias * vsum;
                 }
             }
         });
@@ -109,20 +114,18 @@ impl Linear {
         let mut dgain = T::zero();
         let mut r = std::mem::take(&mut scratch.r);
         let s = &*scratch;
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for (i, r) in r.chunks_exact_mut(2 * dh).take(n).enumerate() {
                 let (std, inverse) = self.deviation(head, s, i);
                 let dout = &dout[i * stride..][..dh];
                 let u = &s.qm[(2 * i + 1) * dh..][..dh];
-                let dot = sum(dh, |c| dout[c] * u[c]);
+                let dot = sum2(dout, u, |dout, u| dout * u);
                 dgain += dot * inverse;
                 let h = if std > T::zero() { -gain * dot * inverse * inverse / std } else { T::zero() };
                 let (left, right) = r.split_at_mut(dh);
                 let q = &s.q[i * dh..][..dh];
-                for c in 0..dh {
-                    left[c] = h * q[c];
-                    right[c] = gain * inverse * dout[c];
-                }
+                left.iter_mut().zip(q).for_each(|(left, &q)| *left = h * q);
+                right.iter_mut().zip(dout).for_each(|(right, &dout)| *right = gain * inverse * dout);
             }
         });
         scratch.r = r;
@@ -164,29 +167,23 @@ impl Linear {
         let (dsum, mean) = (&mut scratch.q[..dh], &mut scratch.mean[..dh]);
         dsum.fill(T::zero());
         mean.fill(T::zero());
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for i in 0..n {
-                for c in 0..dh {
-                    dsum[c] += dout[i * stride + c];
-                }
+                accumulate(dsum, &dout[i * stride..][..dh]);
                 if self == Linear::Standardised && head.row.keeps(i) {
-                    for c in 0..dh {
-                        mean[c] += dk[i * stride + c];
-                    }
+                    accumulate(mean, &dk[i * stride..][..dh]);
                 }
             }
         });
-        let dbias = sum(dh, |c| dsum[c] * scratch.vsum[c]);
+        let dbias = sum2(dsum, &scratch.vsum, |dsum, v| dsum * v);
         let factor = T::one() / head.count();
         mean.iter_mut().for_each(|mean| *mean *= factor);
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for i in 0..n {
                 let (dk, dv) = (&mut dk[i * stride..][..dh], &mut dv[i * stride..][..dh]);
                 if head.row.keeps(i) {
-                    for c in 0..dh {
-                        dk[c] -= mean[c];
-                        dv[c] += head.row.bias * dsum[c];
-                    }
+                    dk.iter_mut().zip(&*mean).for_each(|(dk, &mean)| *dk -= mean);
+                    dv.iter_mut().zip(&*dsum).for_each(|(dv, &dsum)| *dv += head.row.bias * dsum);
                 } else {
                     dk.fill(T::zero());
                     dv.fill(T::zero());
@@ -212,7 +209,7 @@ impl Linear {
             Linear::Standardised => {
                 let dh = head.width;
                 let (q, qc) = (&s.q[i * dh..][..dh], &s.qm[2 * i * dh..][..dh]);
-                let variance = sum(dh, |c| q[c] * qc[c]);
+                let variance = sum2(q, qc, |q, qc| q * qc);
                 // Rounding can take a variance of 0 below it; NaN stays.
                 let variance = if variance < T::zero() { T::zero() } else { variance };
                 let std = variance.sqrt();
@@ -227,13 +224,11 @@ impl Linear {
         let Scratch { q, kv, m, qm, vsum, mean, .. } = scratch;
         vsum.fill(T::zero());
         mean.fill(T::zero());
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for j in (0..n).filter(|&j| head.row.keeps(j)) {
                 let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
-                for c in 0..dh {
-                    vsum[c] += v[c];
-                    mean[c] += k[c];
-                }
+                accumulate(vsum, v);
+                accumulate(mean, k);
             }
         });
         let factor = match self {
@@ -241,13 +236,13 @@ impl Linear {
             Linear::Plain => T::zero(),
         };
         mean.iter_mut().for_each(|mean| *mean *= factor);
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for j in 0..n {
                 let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
                 let (left, right) = kv[2 * j * dh..][..2 * dh].split_at_mut(dh);
                 if head.row.keeps(j) {
-                    for c in 0..dh {
-                        left[c] = k[c] - mean[c];
+                    for ((left, &k), &mean) in left.iter_mut().zip(k).zip(&*mean) {
+                        *left = k - mean;
                     }
                     right.copy_from_slice(v);
                 } else {
@@ -255,9 +250,7 @@ impl Linear {
                     right.fill(T::zero());
                 }
                 let (q, from) = (&mut q[j * dh..][..dh], &head.q[j * stride..][..dh]);
-                for c in 0..dh {
-                    q[c] = head.scale * from[c];
-                }
+                q.iter_mut().zip(from).for_each(|(q, &from)| *q = head.scale * from);
             }
         });
         let first = self.first(dh);

@@ -12,7 +12,7 @@
 use super::linear::Linear;
 use super::{AttentionRule, Defaults, Info, Row};
 use crate::arch::vectorize;
-use crate::kernels::lanes::sum;
+use crate::kernels::lanes::{sum, sum2};
 use crate::real::Real;
 
 pub(super) struct Normalized;
@@ -29,8 +29,8 @@ fn statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
 #[inline(always)]
 fn unmasked_statistics<T: Real>(z: &[T]) -> (T, T) {
     let n = T::of(z.len() as f64);
-    let mean = sum(z.len(), |j| z[j]) / n;
-    let variance = sum(z.len(), |j| (z[j] - mean) * (z[j] - mean)) / n;
+    let mean = sum(z, |z| z) / n;
+    let variance = sum(z, |z| (z - mean) * (z - mean)) / n;
     (mean, variance.sqrt())
 }
 
@@ -95,8 +95,9 @@ impl<T: Real> AttentionRule<T> for Normalized {
         if row.mask.is_some() {
             return super::weights_by_row(self, row, n, z, w);
         }
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                let (z, w) = (&z[..n], &mut w[..n]);
                 let (mean, std) = unmasked_statistics(z);
                 let factor = row.gain / (std + row.epsilon);
                 for j in 0..n {
@@ -120,13 +121,14 @@ impl<T: Real> AttentionRule<T> for Normalized {
         }
         let count = T::of(n as f64);
         let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
             for ((z, dw), dz) in rows {
+                let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
                 let (mean, std) = unmasked_statistics(z);
                 let scale = T::one() / (std + row.epsilon);
-                let total = sum(n, |j| dw[j]);
-                let dot = sum(n, |j| dw[j] * (z[j] - mean));
+                let total = sum(dw, |dw| dw);
+                let dot = sum2(dw, z, |dw, z| dw * (z - mean));
                 dgain += dot * scale;
                 dbias += total;
                 let through =

@@ -10,7 +10,7 @@
 
 use super::{AttentionRule, Defaults, Info, Row};
 use crate::arch::vectorize;
-use crate::kernels::lanes::sum;
+use crate::kernels::lanes::{sum, sum2};
 use crate::real::Real;
 
 pub(super) struct NormalizedL2;
@@ -26,9 +26,9 @@ fn statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
 
 #[inline(always)]
 fn unmasked_statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
-    let n = z.len();
-    let shift = if row.centre { sum(n, |j| z[j]) / T::of(n as f64) } else { T::zero() };
-    (shift, sum(n, |j| (z[j] - shift) * (z[j] - shift)).sqrt())
+    let n = T::of(z.len() as f64);
+    let shift = if row.centre { sum(z, |z| z) / n } else { T::zero() };
+    (shift, sum(z, |z| (z - shift) * (z - shift)).sqrt())
 }
 
 impl<T: Real> AttentionRule<T> for NormalizedL2 {
@@ -89,8 +89,9 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
         if row.mask.is_some() {
             return super::weights_by_row(self, row, n, z, w);
         }
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                let (z, w) = (&z[..n], &mut w[..n]);
                 let (shift, norm) = unmasked_statistics(row, z);
                 let factor = row.gain / (norm + row.epsilon);
                 for j in 0..n {
@@ -113,13 +114,14 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
             return super::backward_by_row(self, row, n, z, dw, dz);
         }
         let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(|| {
+        vectorize(#[inline(always)] || {
             let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
             for ((z, dw), dz) in rows {
+                let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
                 let (shift, norm) = unmasked_statistics(row, z);
                 let scale = T::one() / (norm + row.epsilon);
-                let total = sum(n, |j| dw[j]);
-                let dot = sum(n, |j| dw[j] * (z[j] - shift));
+                let total = sum(dw, |dw| dw);
+                let dot = sum2(dw, z, |dw, z| dw * (z - shift));
                 dgain += dot * scale;
                 dbias += total;
                 let through = if norm > T::zero() { dot * scale / norm } else { T::zero() };
