@@ -260,6 +260,39 @@ impl MersenneTwister {
     }
 }
 
+/// Rows stay as drawn until the first share is full, so that the sub-cases of that share are known
+/// exactly from the generator's first numbers.
+#[test]
+fn golden_case_sums_of_unchanged_rows() {
+    let tasks = Tasks::load();
+    for group in tasks.groups("_case_sums") {
+        let task = task_of(&group);
+        let cases = task.cases();
+        let expected = tasks.tensor(&format!("{group}_case_sums"));
+        let length = number_after(&group, 'l');
+        let mut generator = MersenneTwister::new(15);
+        let mut tokens = vec![0; length];
+        let mut members = vec![false; cases.len()];
+        let mut sums = vec![0.0; cases.len()];
+        let full = loop {
+            tokens.fill_with(|| generator.below(100));
+            task.membership(&tokens, &mut members);
+            for (sum, &member) in sums.iter_mut().zip(&members) {
+                *sum += f64::from(u8::from(member));
+            }
+            let full = |&i: &usize| cases[i].main && sums[i] == expected.data[i];
+            if let Some(case) = (0..cases.len()).find(full) {
+                break case;
+            }
+        };
+        let parts = cases[full + 1..].iter().take_while(|case| !case.main).count();
+        let parts = full..full + 1 + parts;
+        println!("{group}: {} exactly {:?}", cases[full].name, &sums[parts.clone()]);
+        assert_eq!(sums[parts.clone()], expected.data[parts], "{group}");
+    }
+    tasks.finish("sums over rows as drawn");
+}
+
 /// The rows of the golden sets before they were equalised are known (their generator's first
 /// numbers). What became of each row, in order, is what `task::equalised` describes.
 #[test]
