@@ -117,8 +117,10 @@ fn widen(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
 
 /// The golden directory: `NAP_GOLDEN_DIR` if it is set, else the copy beside the tests.
 pub fn golden_dir() -> PathBuf {
-    std::env::var_os("NAP_GOLDEN_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), PathBuf::from)
+    std::env::var_os("NAP_GOLDEN_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
+        PathBuf::from,
+    )
 }
 
 /// Every `*.safetensors` below the golden directory, sorted.
