@@ -381,8 +381,8 @@ fn checksum(tokens: &[u32]) -> u64 {
     })
 }
 
-/// The data never changes: these numbers come from a program in another language, written from
-/// `docs/tasks.md`.
+/// The data never changes: these numbers come from a second implementation of the rules in
+/// `docs/tasks.md`, in Python with its own ChaCha.
 #[test]
 fn data_is_pinned() {
     let mut batch = Batch::default();
