@@ -204,6 +204,21 @@ mod tests {
     }
 
     #[test]
+    fn known_answers() {
+        let stream = Stream::new(0, Purpose::Training, 0, 0);
+        assert_eq!(words(stream.clone()), [0x352f_a201, 0xb9fb_9c6a, 0x4849_835d, 0x6b6b_7aa6]);
+        assert_eq!(stream.clone().uniform(), 0.726_495_529_107_693_1);
+        let stream = Stream::new(1, Purpose::Dropout, 3199, 31).with_site(7);
+        assert_eq!(words(stream), [0x4373_23fe, 0x16a1_1c6d, 0x915e_c680, 0x0155_901e]);
+        let mut stream = Stream::new(0, Purpose::Initialisation, 0, 0).with_site(3);
+        let normal: [f64; 3] = std::array::from_fn(|_| stream.truncated_normal(0.02));
+        assert_eq!(
+            normal,
+            [-0.034_159_953_452_338_264, 0.008_117_365_969_909_173, 0.000_728_951_969_895_678_2]
+        );
+    }
+
+    #[test]
     fn with_site_starts_at_the_beginning() {
         let fresh = Stream::new(3, Purpose::Dropout, 1, 2);
         let mut used = fresh.clone();
