@@ -27,7 +27,6 @@ pub trait Real:
 
     /// e^x, in a form compilers vectorise; see [`crate::kernels::elementary`] for its error.
     fn exp_fast(self) -> Self;
-
 }
 
 impl Real for f32 {

@@ -181,11 +181,19 @@ mod tests {
 
     fn values(n: usize, seed: u32) -> Vec<f64> {
         let hash = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed);
-        (0..n).map(|i| f64::from(hash(i).wrapping_mul(0x9E37_79B9) >> 8) / 8_388_608.0 - 1.0).collect()
+        (0..n)
+            .map(|i| f64::from(hash(i).wrapping_mul(0x9E37_79B9) >> 8) / 8_388_608.0 - 1.0)
+            .collect()
     }
 
     /// Compares one product in both precisions and on both paths with plain sums.
-    fn check<T: Real>(dims: [usize; 3], pads: [usize; 3], flips: [bool; 2], write: Write, eps: f64) {
+    fn check<T: Real>(
+        dims: [usize; 3],
+        pads: [usize; 3],
+        flips: [bool; 2],
+        write: Write,
+        eps: f64,
+    ) {
         let [m, n, k] = dims;
         // Storage shapes: transposed operands are stored the other way round.
         let (ar, ac) = if flips[0] { (k, m) } else { (m, k) };

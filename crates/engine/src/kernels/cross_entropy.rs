@@ -38,12 +38,15 @@ pub fn loss_and_gradient<T: Real>(
     for (z, &target) in logits.chunks_exact_mut(classes).zip(targets) {
         let (row, max, total) = self::row(z, target as usize);
         score += row;
-        vectorize(#[inline(always)] || {
-            let scale = factor / total;
-            for z in z.iter_mut() {
-                *z = (*z - max).exp_fast() * scale;
-            }
-        });
+        vectorize(
+            #[inline(always)]
+            || {
+                let scale = factor / total;
+                for z in z.iter_mut() {
+                    *z = (*z - max).exp_fast() * scale;
+                }
+            },
+        );
         z[target as usize] -= factor;
     }
     score
@@ -66,10 +69,13 @@ pub fn answers<T: Real>(
 
 /// The row's score, the maximum of `z` and `sum exp(z - max)`.
 fn row<T: Real>(z: &[T], target: usize) -> (Score, T, T) {
-    let (max, total) = vectorize(#[inline(always)] || {
-        let max = lanes::max(z);
-        (max, lanes::sum(z, |z| (z - max).exp_fast()))
-    });
+    let (max, total) = vectorize(
+        #[inline(always)]
+        || {
+            let max = lanes::max(z);
+            (max, lanes::sum(z, |z| (z - max).exp_fast()))
+        },
+    );
     let score = Score {
         loss: (max - z[target]).f64() + libm::log(total.f64()),
         correct: u64::from(crate::task::argmax_first(z) == target),

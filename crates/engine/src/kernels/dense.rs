@@ -73,12 +73,15 @@ impl Dense {
         matmul(dx, write, T::one(), dy_mat, weight.t());
         let dweight = MatMut::new(dweight, self.input, columns, self.output);
         matmul(dweight, Write::Add, T::one(), x.t(), dy_mat);
-        vectorize(#[inline(always)] || {
-            for dy in dy.chunks_exact(columns) {
-                for (dbias, &dy) in dbias.iter_mut().zip(dy) {
-                    *dbias += dy;
+        vectorize(
+            #[inline(always)]
+            || {
+                for dy in dy.chunks_exact(columns) {
+                    for (dbias, &dy) in dbias.iter_mut().zip(dy) {
+                        *dbias += dy;
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 }

@@ -20,5 +20,13 @@ use crate::real::Real;
 /// Sum of squares, in `f64`.
 pub fn square<T: Real>(x: &[T]) -> f64 {
     // Chunks keep the rounding of f32 sums small however long the slice is.
-    x.chunks(1024).map(|x| vectorize(#[inline(always)] || lanes::sum(x, |x| x * x)).f64()).sum()
+    x.chunks(1024)
+        .map(|x| {
+            vectorize(
+                #[inline(always)]
+                || lanes::sum(x, |x| x * x),
+            )
+            .f64()
+        })
+        .sum()
 }

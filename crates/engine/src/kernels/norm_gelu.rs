@@ -48,14 +48,17 @@ fn forward<T: Real, const GELU: bool>(
 ) {
     let d = norm.len() / 2;
     let (gamma, beta) = norm.split_at(d);
-    vectorize(#[inline(always)] || {
-        let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(moments_out);
-        for ((x, y), kept) in rows {
-            let [mean, r] = moments(x);
-            *kept = [mean, r];
-            forward_row::<T, GELU>(gamma, beta, x, y, mean, r);
-        }
-    });
+    vectorize(
+        #[inline(always)]
+        || {
+            let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(moments_out);
+            for ((x, y), kept) in rows {
+                let [mean, r] = moments(x);
+                *kept = [mean, r];
+                forward_row::<T, GELU>(gamma, beta, x, y, mean, r);
+            }
+        },
+    );
 }
 
 #[inline(always)]
@@ -111,17 +114,20 @@ fn backward<T: Real, const GELU: bool>(
     let n = T::of(d as f64);
     let (gamma, beta) = norm.split_at(d);
     let (dgamma, dbeta) = gradient.split_at_mut(d);
-    vectorize(#[inline(always)] || {
-        let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
-        for (((x, dy), dx), &[mean, r]) in rows.zip(moments) {
-            backward_row::<T, GELU>(gamma, beta, x, dy, dx, mean, r, dgamma, dbeta);
-            let mean_e = sum(dx, |e| e) / n;
-            let mean_e_xhat = sum2(dx, x, |e, x| e * ((x - mean) * r)) / n;
-            for (dx, &x) in dx.iter_mut().zip(x) {
-                *dx = r * (*dx - mean_e - (x - mean) * r * mean_e_xhat);
+    vectorize(
+        #[inline(always)]
+        || {
+            let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
+            for (((x, dy), dx), &[mean, r]) in rows.zip(moments) {
+                backward_row::<T, GELU>(gamma, beta, x, dy, dx, mean, r, dgamma, dbeta);
+                let mean_e = sum(dx, |e| e) / n;
+                let mean_e_xhat = sum2(dx, x, |e, x| e * ((x - mean) * r)) / n;
+                for (dx, &x) in dx.iter_mut().zip(x) {
+                    *dx = r * (*dx - mean_e - (x - mean) * r * mean_e_xhat);
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// Writes e = gamma da to `dx`, adds to the parameters' gradient. A function of its own, so that
@@ -152,27 +158,36 @@ fn backward_row<T: Real, const GELU: bool>(
 
 /// `y = GELU(x)`, without a norm.
 pub fn plain_gelu<T: Real>(x: &[T], y: &mut [T]) {
-    vectorize(#[inline(always)] || {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = gelu(x);
-        }
-    });
+    vectorize(
+        #[inline(always)]
+        || {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = gelu(x);
+            }
+        },
+    );
 }
 
 /// Overwrites `dx` from the gradient `dy` of [`plain_gelu`]'s output.
 pub fn plain_gelu_backward<T: Real>(x: &[T], dy: &[T], dx: &mut [T]) {
-    vectorize(#[inline(always)] || {
-        for ((dx, &dy), &x) in dx.iter_mut().zip(dy).zip(x) {
-            *dx = dy * gelu_derivative(x);
-        }
-    });
+    vectorize(
+        #[inline(always)]
+        || {
+            for ((dx, &dy), &x) in dx.iter_mut().zip(dy).zip(x) {
+                *dx = dy * gelu_derivative(x);
+            }
+        },
+    );
 }
 
 /// `y += x`
 pub fn add<T: Real>(y: &mut [T], x: &[T]) {
-    vectorize(#[inline(always)] || {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y += x;
-        }
-    });
+    vectorize(
+        #[inline(always)]
+        || {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y += x;
+            }
+        },
+    );
 }

@@ -18,8 +18,7 @@ use crate::kernels::aggregate::{AttentionRule, Head, Pooling, Row, quadratic};
 use crate::kernels::dense::Dense;
 use crate::kernels::dropout::Site;
 use crate::kernels::norm_gelu::{
-    Moments, norm, norm_backward, norm_gelu, norm_gelu_backward, plain_gelu,
-    plain_gelu_backward,
+    Moments, norm, norm_backward, norm_gelu, norm_gelu_backward, plain_gelu, plain_gelu_backward,
 };
 use crate::real::Real;
 

@@ -45,7 +45,9 @@ impl<T: Real> Layer<T> {
         let at = |name: &str| architecture.range(&format!("layer.{index}.{name}"));
         let place = |name: &str| architecture.find_range(&format!("layer.{index}.{name}"));
         let aggregation = match &architecture.block {
-            Block::Attention { rule, heads, epsilon, scale, centre, rescale, gelu, form, .. } => {
+            Block::Attention {
+                rule, heads, epsilon, scale, centre, rescale, gelu, form, ..
+            } => {
                 let Some(Kind::Attention(rule)) = aggregate::find(rule) else {
                     unreachable!("the architecture's rule comes from the registry")
                 };
@@ -159,13 +161,29 @@ impl<T: Real> Layer<T> {
         let mid = &mid[..x.len()];
         self.skip2.backward(parameters, micro, stream, dbranch, skip2, gradient, wide);
         let dfeed = &dbranch[..mid.len()];
-        self.feed_forward
-            .backward(parameters, micro, mid, dfeed, stream, feed_forward, gradient, wide);
+        self.feed_forward.backward(
+            parameters,
+            micro,
+            mid,
+            dfeed,
+            stream,
+            feed_forward,
+            gradient,
+            wide,
+        );
         self.skip1.backward(parameters, micro, stream, dbranch, skip1, gradient, wide);
         let rows = self.skip1.rows(micro) * self.skip1.dim;
         let (branch, dbranch) = (&skip1.branch[..rows], &dbranch[..rows]);
         self.aggregation.backward(
-            parameters, micro, x, branch, dbranch, stream, aggregation, gradient, buffers,
+            parameters,
+            micro,
+            x,
+            branch,
+            dbranch,
+            stream,
+            aggregation,
+            gradient,
+            buffers,
         );
     }
 }

@@ -118,7 +118,9 @@ impl<T: Real> Model<T> {
             (0..architecture.layers).map(|index| Layer::new(&architecture, index)).collect();
         let d = architecture.dim;
         let tokens = most_tokens(&architecture, length);
-        let scratch = layers.first().map_or_else(layer::Scratch::default, |layer| layer.scratch(tokens, length));
+        let scratch = layers
+            .first()
+            .map_or_else(layer::Scratch::default, |layer| layer.scratch(tokens, length));
         let sinusoids = match architecture.positions {
             Positions::Sinusoidal => {
                 positions::sinusoids(length, d).into_iter().map(|x| T::of(f64::from(x))).collect()
@@ -153,7 +155,8 @@ impl<T: Real> Model<T> {
 
     /// An estimate of the bytes of activations [`Model::new`] allocates.
     pub fn workspace_bytes(architecture: &Architecture, length: usize) -> u64 {
-        let per_token = token_bytes(architecture) + 4 * Self::logits_per_token(architecture, length);
+        let per_token =
+            token_bytes(architecture) + 4 * Self::logits_per_token(architecture, length);
         most_tokens(architecture, length) as u64 * per_token as u64
     }
 
@@ -262,18 +265,14 @@ impl<T: Real> Model<T> {
         let logits = &mut self.logits[..rows * columns];
         dense.forward_strided(&parameters[self.head.clone()], x, logits, columns);
         // Per token, a sequence's logits together are one row.
-        let classes = if self.architecture.readout == Readout::PerToken { micro.length } else { columns };
+        let classes =
+            if self.architecture.readout == Readout::PerToken { micro.length } else { columns };
         (classes, rows * columns)
     }
 
     /// From the logits' gradient to the parameters'; returns the square of the gradient at the
     /// embedding's output.
-    fn backward(
-        &mut self,
-        parameters: &[T],
-        micro: &Micro,
-        gradient: &mut [T],
-    ) -> f64 {
+    fn backward(&mut self, parameters: &[T], micro: &Micro, gradient: &mut [T]) -> f64 {
         let (d, tokens, n) = (self.architecture.dim, micro.tokens(), micro.length);
         let area = tokens * d;
         let (dense, columns) = self.readout(micro);
@@ -310,10 +309,7 @@ impl<T: Real> Model<T> {
     }
 
     fn first_token_only(&self) -> bool {
-        matches!(
-            self.architecture.readout,
-            Readout::FirstTokenPosition | Readout::FirstTokenClass
-        )
+        matches!(self.architecture.readout, Readout::FirstTokenPosition | Readout::FirstTokenClass)
     }
 
     /// The read-out layer and how many of its outputs sequences of this length use.

@@ -38,13 +38,16 @@ impl<T: Real> Adam<T> {
         let rate = T::of(f64::from(learning_rate) * correction);
         let (beta1, beta2, epsilon) = (T::of(BETA1), T::of(BETA2), T::of(EPSILON));
         let (rest1, rest2) = (T::of(1.0 - BETA1), T::of(1.0 - BETA2));
-        vectorize(#[inline(always)] || {
-            let moments = self.first.iter_mut().zip(&mut self.second);
-            for ((w, &g), (m, v)) in weights.iter_mut().zip(gradient).zip(moments) {
-                *m = beta1 * *m + rest1 * g;
-                *v = beta2 * *v + rest2 * g * g;
-                *w -= rate * *m / (v.sqrt() + epsilon);
-            }
-        });
+        vectorize(
+            #[inline(always)]
+            || {
+                let moments = self.first.iter_mut().zip(&mut self.second);
+                for ((w, &g), (m, v)) in weights.iter_mut().zip(gradient).zip(moments) {
+                    *m = beta1 * *m + rest1 * g;
+                    *v = beta2 * *v + rest2 * g * g;
+                    *w -= rate * *m / (v.sqrt() + epsilon);
+                }
+            },
+        );
     }
 }

@@ -147,7 +147,8 @@ impl Trained {
     /// If the bytes are truncated, foreign or inconsistent.
     pub fn read(bytes: &[u8]) -> Result<Self, CheckpointError> {
         let (metadata, tensors) = open(bytes)?;
-        let invalid = |e: ConfigError| CheckpointError(format!("its configuration is invalid: {e}"));
+        let invalid =
+            |e: ConfigError| CheckpointError(format!("its configuration is invalid: {e}"));
         metadata.config.validate().map_err(invalid)?;
         let architecture =
             Architecture::new(&metadata.config.model, &metadata.config.task).map_err(invalid)?;
@@ -200,8 +201,8 @@ impl Trained {
     fn check_length(&self, length: usize) -> Result<(), ConfigError> {
         let architecture = &self.architecture;
         let most = architecture.max_length;
-        let bounded = architecture.positions == Positions::Learned
-            || architecture.readout.is_position();
+        let bounded =
+            architecture.positions == Positions::Learned || architecture.readout.is_position();
         let expected = if length == 0 || length > 1 << 20 {
             "between 1 and 1048576".to_owned()
         } else if self.config.model.aggregator == aggregate::WEIGHTED && length != most {
@@ -219,11 +220,10 @@ fn open(bytes: &[u8]) -> Result<(Metadata, SafeTensors<'_>), CheckpointError> {
     let broken = |error| CheckpointError(format!("not a whole safetensors file ({error})"));
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(broken)?;
     let tensors = SafeTensors::deserialize(bytes).map_err(broken)?;
-    let json = header
-        .metadata()
-        .as_ref()
-        .and_then(|metadata| metadata.get(METADATA_KEY))
-        .ok_or_else(|| CheckpointError("a safetensors file, but not written by nap".to_owned()))?;
+    let json =
+        header.metadata().as_ref().and_then(|metadata| metadata.get(METADATA_KEY)).ok_or_else(
+            || CheckpointError("a safetensors file, but not written by nap".to_owned()),
+        )?;
     let metadata = serde_json::from_str(json)
         .map_err(|error| CheckpointError(format!("its metadata cannot be read: {error}")))?;
     Ok((metadata, tensors))

@@ -29,7 +29,13 @@ pub struct Evaluator<'a> {
 
 impl Evaluator<'_> {
     /// Mean loss and accuracy over `batches` batches, keyed by `first` and the following steps.
-    pub fn fresh(&mut self, on: Sequences, first: usize, batches: usize, size: usize) -> (f64, f64) {
+    pub fn fresh(
+        &mut self,
+        on: Sequences,
+        first: usize,
+        batches: usize,
+        size: usize,
+    ) -> (f64, f64) {
         let (mut loss, mut accuracy) = (0.0, 0.0);
         let mut answers = Vec::new();
         for step in first..first + batches {

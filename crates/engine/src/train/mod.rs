@@ -200,8 +200,7 @@ impl Trainer {
     fn update(&mut self) -> Step {
         let train = &self.config.train;
         let rate = self.config.model.dropout;
-        let dropout =
-            (rate > 0.0).then_some(Dropout { rate, seed: train.seed, step: self.steps });
+        let dropout = (rate > 0.0).then_some(Dropout { rate, seed: train.seed, step: self.steps });
         self.gradient.fill(0.0);
         let pass = self.model.loss_and_gradient(
             &self.parameters,
@@ -215,7 +214,8 @@ impl Trainer {
         if train.clip {
             clip(architecture, &mut self.gradient, pass.embedding_square);
         }
-        let rate = learning_rate(train.learning_rate, self.steps, train.total_steps(), train.warmup);
+        let rate =
+            learning_rate(train.learning_rate, self.steps, train.total_steps(), train.warmup);
         self.adam.update(&mut self.parameters, &self.gradient, rate, self.steps);
         let loss = pass.score.loss / pass.score.rows as f64 + penalty;
         if !loss.is_finite() {

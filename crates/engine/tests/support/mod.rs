@@ -109,6 +109,8 @@ fn widen(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
         Dtype::F32 => all(bytes, |b| f64::from(f32::from_le_bytes(b))),
         Dtype::F64 => all(bytes, f64::from_le_bytes),
         Dtype::I64 => all(bytes, |b| i64::from_le_bytes(b) as f64),
+        Dtype::I16 => all(bytes, |b| f64::from(i16::from_le_bytes(b))),
+        Dtype::I8 => all(bytes, |b| f64::from(i8::from_le_bytes(b))),
         Dtype::I32 => all(bytes, |b| f64::from(i32::from_le_bytes(b))),
         Dtype::U8 | Dtype::BOOL => all(bytes, |[b]: [u8; 1]| f64::from(b)),
         _ => return None,
@@ -117,10 +119,8 @@ fn widen(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
 
 /// The golden directory: `NAP_GOLDEN_DIR` if it is set, else the copy beside the tests.
 pub fn golden_dir() -> PathBuf {
-    std::env::var_os("NAP_GOLDEN_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
-        PathBuf::from,
-    )
+    std::env::var_os("NAP_GOLDEN_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), PathBuf::from)
 }
 
 /// Every `*.safetensors` below the golden directory, sorted.

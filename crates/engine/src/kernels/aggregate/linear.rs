@@ -86,17 +86,20 @@ impl Linear {
         self.project(head, scratch);
         let (n, dh) = (head.length, head.width);
         let s = &*scratch;
-        vectorize(#[inline(always)] || {
-            for i in 0..n {
-                let (_, inverse) = self.deviation(head, s, i);
-                let factor = head.row.gain * inverse;
-                let u = &s.qm[(2 * i + 1) * dh..][..dh];
-                let out = &mut out[i * head.stride..][..dh];
-                for ((out, &u), &vsum) in out.iter_mut().zip(u).zip(&s.vsum) {
-                    *out = factor * u + head.row.bias * vsum;
+        vectorize(
+            #[inline(always)]
+            || {
+                for i in 0..n {
+                    let (_, inverse) = self.deviation(head, s, i);
+                    let factor = head.row.gain * inverse;
+                    let u = &s.qm[(2 * i + 1) * dh..][..dh];
+                    let out = &mut out[i * head.stride..][..dh];
+                    for ((out, &u), &vsum) in out.iter_mut().zip(u).zip(&s.vsum) {
+                        *out = factor * u + head.row.bias * vsum;
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     /// Overwrites the gradients of the head's queries, keys and values from that of its
@@ -114,20 +117,30 @@ impl Linear {
         let mut dgain = T::zero();
         let mut r = std::mem::take(&mut scratch.r);
         let s = &*scratch;
-        vectorize(#[inline(always)] || {
-            for (i, r) in r.chunks_exact_mut(2 * dh).take(n).enumerate() {
-                let (std, inverse) = self.deviation(head, s, i);
-                let dout = &dout[i * stride..][..dh];
-                let u = &s.qm[(2 * i + 1) * dh..][..dh];
-                let dot = sum2(dout, u, |dout, u| dout * u);
-                dgain += dot * inverse;
-                let h = if std > T::zero() { -gain * dot * inverse * inverse / std } else { T::zero() };
-                let (left, right) = r.split_at_mut(dh);
-                let q = &s.q[i * dh..][..dh];
-                left.iter_mut().zip(q).for_each(|(left, &q)| *left = h * q);
-                right.iter_mut().zip(dout).for_each(|(right, &dout)| *right = gain * inverse * dout);
-            }
-        });
+        vectorize(
+            #[inline(always)]
+            || {
+                for (i, r) in r.chunks_exact_mut(2 * dh).take(n).enumerate() {
+                    let (std, inverse) = self.deviation(head, s, i);
+                    let dout = &dout[i * stride..][..dh];
+                    let u = &s.qm[(2 * i + 1) * dh..][..dh];
+                    let dot = sum2(dout, u, |dout, u| dout * u);
+                    dgain += dot * inverse;
+                    let h = if std > T::zero() {
+                        -gain * dot * inverse * inverse / std
+                    } else {
+                        T::zero()
+                    };
+                    let (left, right) = r.split_at_mut(dh);
+                    let q = &s.q[i * dh..][..dh];
+                    left.iter_mut().zip(q).for_each(|(left, &q)| *left = h * q);
+                    right
+                        .iter_mut()
+                        .zip(dout)
+                        .for_each(|(right, &dout)| *right = gain * inverse * dout);
+                }
+            },
+        );
         scratch.r = r;
 
         let first = self.first(dh);
@@ -167,29 +180,37 @@ impl Linear {
         let (dsum, mean) = (&mut scratch.q[..dh], &mut scratch.mean[..dh]);
         dsum.fill(T::zero());
         mean.fill(T::zero());
-        vectorize(#[inline(always)] || {
-            for i in 0..n {
-                accumulate(dsum, &dout[i * stride..][..dh]);
-                if self == Linear::Standardised && head.row.keeps(i) {
-                    accumulate(mean, &dk[i * stride..][..dh]);
+        vectorize(
+            #[inline(always)]
+            || {
+                for i in 0..n {
+                    accumulate(dsum, &dout[i * stride..][..dh]);
+                    if self == Linear::Standardised && head.row.keeps(i) {
+                        accumulate(mean, &dk[i * stride..][..dh]);
+                    }
                 }
-            }
-        });
+            },
+        );
         let dbias = sum2(dsum, &scratch.vsum, |dsum, v| dsum * v);
         let factor = T::one() / head.count();
         mean.iter_mut().for_each(|mean| *mean *= factor);
-        vectorize(#[inline(always)] || {
-            for i in 0..n {
-                let (dk, dv) = (&mut dk[i * stride..][..dh], &mut dv[i * stride..][..dh]);
-                if head.row.keeps(i) {
-                    dk.iter_mut().zip(&*mean).for_each(|(dk, &mean)| *dk -= mean);
-                    dv.iter_mut().zip(&*dsum).for_each(|(dv, &dsum)| *dv += head.row.bias * dsum);
-                } else {
-                    dk.fill(T::zero());
-                    dv.fill(T::zero());
+        vectorize(
+            #[inline(always)]
+            || {
+                for i in 0..n {
+                    let (dk, dv) = (&mut dk[i * stride..][..dh], &mut dv[i * stride..][..dh]);
+                    if head.row.keeps(i) {
+                        dk.iter_mut().zip(&*mean).for_each(|(dk, &mean)| *dk -= mean);
+                        dv.iter_mut()
+                            .zip(&*dsum)
+                            .for_each(|(dv, &dsum)| *dv += head.row.bias * dsum);
+                    } else {
+                        dk.fill(T::zero());
+                        dv.fill(T::zero());
+                    }
                 }
-            }
-        });
+            },
+        );
         dbias
     }
 
@@ -224,35 +245,41 @@ impl Linear {
         let Scratch { q, kv, m, qm, vsum, mean, .. } = scratch;
         vsum.fill(T::zero());
         mean.fill(T::zero());
-        vectorize(#[inline(always)] || {
-            for j in (0..n).filter(|&j| head.row.keeps(j)) {
-                let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
-                accumulate(vsum, v);
-                accumulate(mean, k);
-            }
-        });
+        vectorize(
+            #[inline(always)]
+            || {
+                for j in (0..n).filter(|&j| head.row.keeps(j)) {
+                    let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
+                    accumulate(vsum, v);
+                    accumulate(mean, k);
+                }
+            },
+        );
         let factor = match self {
             Linear::Standardised => T::one() / head.count(),
             Linear::Plain => T::zero(),
         };
         mean.iter_mut().for_each(|mean| *mean *= factor);
-        vectorize(#[inline(always)] || {
-            for j in 0..n {
-                let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
-                let (left, right) = kv[2 * j * dh..][..2 * dh].split_at_mut(dh);
-                if head.row.keeps(j) {
-                    for ((left, &k), &mean) in left.iter_mut().zip(k).zip(&*mean) {
-                        *left = k - mean;
+        vectorize(
+            #[inline(always)]
+            || {
+                for j in 0..n {
+                    let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
+                    let (left, right) = kv[2 * j * dh..][..2 * dh].split_at_mut(dh);
+                    if head.row.keeps(j) {
+                        for ((left, &k), &mean) in left.iter_mut().zip(k).zip(&*mean) {
+                            *left = k - mean;
+                        }
+                        right.copy_from_slice(v);
+                    } else {
+                        left.fill(T::zero());
+                        right.fill(T::zero());
                     }
-                    right.copy_from_slice(v);
-                } else {
-                    left.fill(T::zero());
-                    right.fill(T::zero());
+                    let (q, from) = (&mut q[j * dh..][..dh], &head.q[j * stride..][..dh]);
+                    q.iter_mut().zip(from).for_each(|(q, &from)| *q = head.scale * from);
                 }
-                let (q, from) = (&mut q[j * dh..][..dh], &head.q[j * stride..][..dh]);
-                q.iter_mut().zip(from).for_each(|(q, &from)| *q = head.scale * from);
-            }
-        });
+            },
+        );
         let first = self.first(dh);
         let keys = Mat::new(kv, n, dh, 2 * dh);
         if self == Linear::Standardised {

@@ -95,16 +95,19 @@ impl<T: Real> AttentionRule<T> for Normalized {
         if row.mask.is_some() {
             return super::weights_by_row(self, row, n, z, w);
         }
-        vectorize(#[inline(always)] || {
-            for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-                let (z, w) = (&z[..n], &mut w[..n]);
-                let (mean, std) = unmasked_statistics(z);
-                let factor = row.gain / (std + row.epsilon);
-                for j in 0..n {
-                    w[j] = (z[j] - mean) * factor + row.bias;
+        vectorize(
+            #[inline(always)]
+            || {
+                for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                    let (z, w) = (&z[..n], &mut w[..n]);
+                    let (mean, std) = unmasked_statistics(z);
+                    let factor = row.gain / (std + row.epsilon);
+                    for j in 0..n {
+                        w[j] = (z[j] - mean) * factor + row.bias;
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     fn backward_tile(
@@ -121,24 +124,27 @@ impl<T: Real> AttentionRule<T> for Normalized {
         }
         let count = T::of(n as f64);
         let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(#[inline(always)] || {
-            let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-            for ((z, dw), dz) in rows {
-                let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
-                let (mean, std) = unmasked_statistics(z);
-                let scale = T::one() / (std + row.epsilon);
-                let total = sum(dw, |dw| dw);
-                let dot = sum2(dw, z, |dw, z| dw * (z - mean));
-                dgain += dot * scale;
-                dbias += total;
-                let through =
-                    if std > T::zero() { dot * scale / (count * std) } else { T::zero() };
-                let (factor, shift) = (row.gain * scale, total / count);
-                for j in 0..n {
-                    dz[j] = factor * (dw[j] - shift - (z[j] - mean) * through);
+        vectorize(
+            #[inline(always)]
+            || {
+                let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+                for ((z, dw), dz) in rows {
+                    let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
+                    let (mean, std) = unmasked_statistics(z);
+                    let scale = T::one() / (std + row.epsilon);
+                    let total = sum(dw, |dw| dw);
+                    let dot = sum2(dw, z, |dw, z| dw * (z - mean));
+                    dgain += dot * scale;
+                    dbias += total;
+                    let through =
+                        if std > T::zero() { dot * scale / (count * std) } else { T::zero() };
+                    let (factor, shift) = (row.gain * scale, total / count);
+                    for j in 0..n {
+                        dz[j] = factor * (dw[j] - shift - (z[j] - mean) * through);
+                    }
                 }
-            }
-        });
+            },
+        );
         (dgain, dbias)
     }
 }

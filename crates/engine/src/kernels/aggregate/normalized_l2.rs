@@ -89,16 +89,19 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
         if row.mask.is_some() {
             return super::weights_by_row(self, row, n, z, w);
         }
-        vectorize(#[inline(always)] || {
-            for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-                let (z, w) = (&z[..n], &mut w[..n]);
-                let (shift, norm) = unmasked_statistics(row, z);
-                let factor = row.gain / (norm + row.epsilon);
-                for j in 0..n {
-                    w[j] = (z[j] - shift) * factor + row.bias;
+        vectorize(
+            #[inline(always)]
+            || {
+                for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                    let (z, w) = (&z[..n], &mut w[..n]);
+                    let (shift, norm) = unmasked_statistics(row, z);
+                    let factor = row.gain / (norm + row.epsilon);
+                    for j in 0..n {
+                        w[j] = (z[j] - shift) * factor + row.bias;
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     fn backward_tile(
@@ -114,23 +117,26 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
             return super::backward_by_row(self, row, n, z, dw, dz);
         }
         let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(#[inline(always)] || {
-            let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-            for ((z, dw), dz) in rows {
-                let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
-                let (shift, norm) = unmasked_statistics(row, z);
-                let scale = T::one() / (norm + row.epsilon);
-                let total = sum(dw, |dw| dw);
-                let dot = sum2(dw, z, |dw, z| dw * (z - shift));
-                dgain += dot * scale;
-                dbias += total;
-                let through = if norm > T::zero() { dot * scale / norm } else { T::zero() };
-                let mean = if row.centre { total / T::of(n as f64) } else { T::zero() };
-                for j in 0..n {
-                    dz[j] = row.gain * scale * (dw[j] - mean - (z[j] - shift) * through);
+        vectorize(
+            #[inline(always)]
+            || {
+                let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+                for ((z, dw), dz) in rows {
+                    let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
+                    let (shift, norm) = unmasked_statistics(row, z);
+                    let scale = T::one() / (norm + row.epsilon);
+                    let total = sum(dw, |dw| dw);
+                    let dot = sum2(dw, z, |dw, z| dw * (z - shift));
+                    dgain += dot * scale;
+                    dbias += total;
+                    let through = if norm > T::zero() { dot * scale / norm } else { T::zero() };
+                    let mean = if row.centre { total / T::of(n as f64) } else { T::zero() };
+                    for j in 0..n {
+                        dz[j] = row.gain * scale * (dw[j] - mean - (z[j] - shift) * through);
+                    }
                 }
-            }
-        });
+            },
+        );
         (dgain, dbias)
     }
 }

@@ -66,19 +66,22 @@ impl<T: Real> AttentionRule<T> for Softmax {
         if row.mask.is_some() {
             return super::weights_by_row(self, row, n, z, w);
         }
-        vectorize(#[inline(always)] || {
-            for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-                let (z, w) = (&z[..n], &mut w[..n]);
-                let max = max(z);
-                for j in 0..n {
-                    w[j] = (z[j] - max).exp_fast();
+        vectorize(
+            #[inline(always)]
+            || {
+                for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
+                    let (z, w) = (&z[..n], &mut w[..n]);
+                    let max = max(z);
+                    for j in 0..n {
+                        w[j] = (z[j] - max).exp_fast();
+                    }
+                    let factor = row.gain / sum(w, |w| w);
+                    for j in 0..n {
+                        w[j] = w[j] * factor + row.bias;
+                    }
                 }
-                let factor = row.gain / sum(w, |w| w);
-                for j in 0..n {
-                    w[j] = w[j] * factor + row.bias;
-                }
-            }
-        });
+            },
+        );
     }
 
     fn backward_tile(
@@ -95,18 +98,21 @@ impl<T: Real> AttentionRule<T> for Softmax {
             return super::backward_by_row(self, row, n, z, dw, dz);
         }
         let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(#[inline(always)] || {
-            let rows = w.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-            for ((p, dw), dz) in rows {
-                let (p, dw, dz) = (&p[..n], &dw[..n], &mut dz[..n]);
-                let dot = sum2(dw, p, |dw, p| dw * p);
-                dgain += dot;
-                dbias += sum(dw, |dw| dw);
-                for j in 0..n {
-                    dz[j] = p[j] * (dw[j] - dot);
+        vectorize(
+            #[inline(always)]
+            || {
+                let rows = w.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
+                for ((p, dw), dz) in rows {
+                    let (p, dw, dz) = (&p[..n], &dw[..n], &mut dz[..n]);
+                    let dot = sum2(dw, p, |dw, p| dw * p);
+                    dgain += dot;
+                    dbias += sum(dw, |dw| dw);
+                    for j in 0..n {
+                        dz[j] = p[j] * (dw[j] - dot);
+                    }
                 }
-            }
-        });
+            },
+        );
         (dgain, dbias)
     }
 }
