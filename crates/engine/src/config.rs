@@ -219,8 +219,8 @@ pub enum Positions {
 pub enum Masking {
     /// Masked tokens take no part in any aggregate or count, and nothing else changes.
     Clean,
-    /// As the authors' program: pooling overwrites masked tokens' own stream with 0 (sum, mean)
-    /// or -1e9 (max), and NON divides by the root of the full length.
+    /// As the authors' program: pooling sets masked tokens' own stream to 0 (sum, mean) or takes
+    /// 1e9 off it (max), and NON divides by the root of the full length.
     Reference,
 }
 

@@ -26,6 +26,7 @@ pub trait Real:
     fn f64(self) -> f64;
 
     /// e^x, in a form compilers vectorise; see [`crate::kernels::elementary`] for its error.
+    /// Finite: arguments are clamped to what the type can hold. NaN stays NaN.
     fn exp_fast(self) -> Self;
 }
 
@@ -55,6 +56,6 @@ impl Real for f64 {
     }
     #[inline(always)]
     fn exp_fast(self) -> f64 {
-        libm::exp(self)
+        libm::exp(self.clamp(-708.0, 709.0))
     }
 }

@@ -53,8 +53,10 @@ pub fn gelu<T: Real>(x: T) -> T {
 pub fn gelu_derivative<T: Real>(x: T) -> T {
     let u = T::of(SCALE) * (x + T::of(CUBIC) * x * x * x);
     let du = T::of(SCALE) * (T::one() + T::of(3.0 * CUBIC) * x * x);
-    let s = T::one() / (T::one() + (-(u + u)).exp_fast());
-    s + (x + x) * s * (T::one() - s) * du
+    let e = (-(u + u)).exp_fast();
+    let s = T::one() / (T::one() + e);
+    // e s = 1 - s, without the cancellation.
+    s + (x + x) * (e * s) * s * du
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ impl<T: Real> Aggregation<T> {
     }
 
     /// Writes `branch`. `x: [tokens, d]` changes only under [`Masking::Reference`], where
-    /// pooling overwrites masked tokens.
+    /// pooling alters masked tokens.
     pub fn forward(
         &self,
         parameters: &[T],
@@ -183,7 +183,8 @@ impl<T: Real> Pool<T> {
         for (s, (x, out)) in rows.enumerate() {
             let mask = self.mask(micro, s);
             if self.masking == Masking::Reference {
-                micro.fill_masked(s, x, self.pooling.reference_fill());
+                let (factor, shift) = self.pooling.reference_mask();
+                micro.alter_masked(s, x, factor, shift);
             }
             self.pooling.forward(x, mask, out);
         }
@@ -196,12 +197,13 @@ impl<T: Real> Pool<T> {
             let row = s * d..(s + 1) * d;
             self.pooling.backward(x, mask, &branch[row.clone()], &dbranch[row], dx);
             if self.masking == Masking::Reference {
-                micro.fill_masked(s, dx, T::zero());
+                let (factor, _) = self.pooling.reference_mask();
+                micro.alter_masked(s, dx, factor, T::zero());
             }
         }
     }
 
-    /// In the reference masking masked tokens, overwritten, take part like any other.
+    /// In the reference masking masked tokens, altered, take part like any other.
     fn mask<'a>(&self, micro: &Micro<'a>, s: usize) -> Option<&'a [bool]> {
         if self.masking == Masking::Clean { micro.mask(s) } else { None }
     }

@@ -1,6 +1,7 @@
 //! What fixes a model's parameters and its function: the resolved model, the vocabulary, the
 //! longest sequence and the read-out. Lists the parameters in one flat buffer.
 
+use super::positions;
 use crate::config::{
     AttentionForm, Auto, ConfigError, LogitScale, Masking, ModelConfig, NormPlacement, Positions,
     Readout, TaskConfig,
@@ -101,6 +102,8 @@ pub struct Architecture {
     pub norm_placement: NormPlacement,
     /// Positions.
     pub positions: Positions,
+    /// A table `[rows, d]` in place of the computed sinusoids.
+    pub fixed_positions: Option<Vec<f32>>,
     /// How masked tokens are left out.
     pub masking: Masking,
     /// Dropout rate.
@@ -182,6 +185,7 @@ impl Architecture {
             block,
             norm_placement: model.norm_placement,
             positions,
+            fixed_positions: None,
             masking: model.masking,
             dropout: model.dropout,
             readout,
@@ -197,6 +201,18 @@ impl Architecture {
             Readout::PerToken => 1,
             Readout::FirstTokenPosition | Readout::EachTokenPosition => self.max_length,
             Readout::FirstTokenClass => self.vocab,
+        }
+    }
+
+    /// The fixed positions of sequences up to `length`: `[length, d]`; empty without sinusoids.
+    ///
+    /// # Panics
+    /// If [`Architecture::fixed_positions`] has fewer rows.
+    pub fn sinusoids(&self, length: usize) -> Vec<f32> {
+        match (self.positions, &self.fixed_positions) {
+            (Positions::Sinusoidal, Some(table)) => table[..length * self.dim].to_vec(),
+            (Positions::Sinusoidal, None) => positions::sinusoids(length, self.dim),
+            (Positions::None | Positions::Learned, _) => Vec::new(),
         }
     }
 

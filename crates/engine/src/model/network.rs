@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use super::architecture::Architecture;
 use super::layer::{self, Layer};
-use super::positions;
 use crate::arch::{Mat, MatMut, Write};
 use crate::config::{Positions, Readout};
 use crate::kernels::cross_entropy::{self, Score};
@@ -71,12 +70,13 @@ impl<'a> Micro<'a> {
         }
     }
 
-    /// Overwrites the masked tokens of sequence `s` in `x: [length, d]`.
-    pub fn fill_masked<T: Real>(&self, s: usize, x: &mut [T], value: T) {
+    /// Turns each x of the masked tokens of sequence `s`, `x: [length, d]`, into
+    /// `factor x + shift`.
+    pub fn alter_masked<T: Real>(&self, s: usize, x: &mut [T], factor: T, shift: T) {
         if let Some(mask) = self.mask(s) {
             let d = x.len() / self.length;
             for (x, _) in x.chunks_exact_mut(d).zip(mask).filter(|(_, keep)| !**keep) {
-                x.fill(value);
+                x.iter_mut().for_each(|x| *x = factor * *x + shift);
             }
         }
     }
@@ -121,18 +121,13 @@ impl<T: Real> Model<T> {
         let scratch = layers
             .first()
             .map_or_else(layer::Scratch::default, |layer| layer.scratch(tokens, length));
-        let sinusoids = match architecture.positions {
-            Positions::Sinusoidal => {
-                positions::sinusoids(length, d).into_iter().map(|x| T::of(f64::from(x))).collect()
-            }
-            Positions::None | Positions::Learned => Vec::new(),
-        };
+        let sinusoids = architecture.sinusoids(length);
         let logits = tokens * Self::logits_per_token(&architecture, length);
         Self {
             embedding: architecture.range("embedding"),
             learned_positions: architecture.find_range("position_embedding"),
             head: architecture.range("head"),
-            sinusoids,
+            sinusoids: sinusoids.into_iter().map(|x| T::of(f64::from(x))).collect(),
             length,
             streams: vec![vec![T::zero(); tokens * d]; layers.len() + 1],
             caches: layers.iter().map(|layer| layer.cache(tokens)).collect(),

@@ -7,14 +7,17 @@
 //!
 //! Differs from Vaswani et al. 2017: `c` is the column itself (there, columns 2i and 2i + 1
 //! share the angle of i), and the first position's row is all zeros. The paper's program uses
-//! this table in place of learned positions where a batch has an attention mask.
+//! this table in place of learned positions where a batch has an attention mask. Angles and values
+//! are rounded to f32, as there; its f32 sine can differ from the rounded sine by one unit in the
+//! last place.
 
-/// The table `[rows, d]`, computed in `f64` and rounded.
+/// The table `[rows, d]`.
 pub fn sinusoids(rows: usize, d: usize) -> Vec<f32> {
     let mut table = vec![0.0; rows * d];
     for p in 1..rows {
         for c in 0..d {
             let angle = p as f64 / libm::pow(10_000.0, 2.0 * c as f64 / d as f64);
+            let angle = f64::from(angle as f32);
             let value = if c % 2 == 0 { libm::sin(angle) } else { libm::cos(angle) };
             table[p * d + c] = value as f32;
         }

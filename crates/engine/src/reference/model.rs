@@ -9,21 +9,20 @@
 //! ```
 //!
 //! Only keys and pooled tokens are masked: masked tokens still have a stream of their own, which
-//! the authors' poolings overwrite ([`Masking::Reference`]).
+//! the authors' poolings alter ([`Masking::Reference`]).
 
 use super::block::{self, BlockTrace, Context};
 use super::{Dropout, Gradient, Keep, Parameters, ops};
 use crate::config::{Masking, NormPlacement, Positions, Readout};
 use crate::kernels::dropout::Site;
 use crate::model::architecture::Architecture;
-use crate::model::positions::sinusoids;
 use crate::real::Real;
 use crate::task::Batch;
 
 /// What the forward pass of a layer leaves. Shapes are `[sequences, length, d]`.
 #[derive(Debug, Clone)]
 pub struct LayerTrace<T> {
-    /// The layer's input (with masked tokens overwritten, where the masking does that).
+    /// The layer's input (with masked tokens altered, where the masking does that).
     pub x: Vec<T>,
     /// The aggregation block.
     pub block: BlockTrace<T>,
@@ -166,7 +165,9 @@ fn embed<T: Real>(context: &Context<T>) -> Vec<T> {
     let positions: Vec<T> = match architecture.positions {
         Positions::None => vec![T::zero(); n * d],
         Positions::Learned => context.parameters.get("position_embedding.weight")[..n * d].to_vec(),
-        Positions::Sinusoidal => sinusoids(n, d).iter().map(|&x| T::of(f64::from(x))).collect(),
+        Positions::Sinusoidal => {
+            architecture.sinusoids(n).iter().map(|&x| T::of(f64::from(x))).collect()
+        }
     };
     let mut x = Vec::with_capacity(context.batch.tokens.len() * d);
     for (i, &token) in context.batch.tokens.iter().enumerate() {
@@ -192,19 +193,19 @@ fn embed_backward<T: Real>(context: &Context<T>, dx: &[T], gradient: &mut Gradie
     }
 }
 
-/// Whether masked tokens' own stream is overwritten before a pooling.
-fn overwrites<T: Real>(context: &Context<T>) -> Option<T> {
+/// What becomes of masked tokens' own stream before a pooling: factor and shift.
+fn reference_mask<T: Real>(context: &Context<T>) -> Option<(T, T)> {
     let pooling = context.pooling()?;
     let reference = context.parameters.architecture.masking == Masking::Reference;
-    reference.then(|| pooling.reference_fill())
+    reference.then(|| pooling.reference_mask())
 }
 
-/// Sets the masked tokens of `x: [sequences, length, d]`.
-fn overwrite<T: Real>(context: &Context<T>, x: &mut [T], value: T) {
+/// Turns each x of the masked tokens of `x: [sequences, length, d]` into `factor x + shift`.
+fn alter_masked<T: Real>(context: &Context<T>, x: &mut [T], factor: T, shift: T) {
     if let Some(mask) = &context.batch.mask {
         for (token, row) in x.chunks_exact_mut(context.parameters.architecture.dim).enumerate() {
             if !mask[token] {
-                row.fill(value);
+                row.iter_mut().for_each(|x| *x = factor * *x + shift);
             }
         }
     }
@@ -236,8 +237,8 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
     let (parameters, dropout) = (context.parameters, context.dropout);
     let at = |name: &str| format!("layer.{layer}.{name}");
     let before_skip = parameters.architecture.norm_placement == NormPlacement::BeforeSkip;
-    if let Some(fill) = overwrites(context) {
-        overwrite(context, &mut x, fill);
+    if let Some((factor, shift)) = reference_mask(context) {
+        alter_masked(context, &mut x, factor, shift);
     }
 
     let block = block::forward(context, layer, &x);
@@ -301,8 +302,8 @@ fn layer_backward<T: Real>(
     }
     let dblock = block::backward(context, layer, &trace.x, &trace.block, &dadded, gradient);
     ops::add(&mut dx, &dblock);
-    if overwrites(context).is_some() {
-        overwrite(context, &mut dx, T::zero());
+    if let Some((factor, _)) = reference_mask(context) {
+        alter_masked(context, &mut dx, factor, T::zero());
     }
     dx
 }

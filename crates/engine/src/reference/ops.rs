@@ -126,8 +126,11 @@ pub fn gelu_derivative<T: Real>(x: T) -> T {
 pub fn cross_entropy<T: Real>(logits: &[T], targets: &[u32]) -> T {
     let classes = logits.len() / targets.len();
     let rows = logits.chunks_exact(classes).zip(targets);
-    let total: T = rows.map(|(z, &target)| log_sum_exp(z) - z[target as usize]).sum();
-    total / T::of(targets.len() as f64)
+    let loss = |(z, &target): (&[T], &u32)| {
+        let (max, total) = max_and_sum(z);
+        (max - z[target as usize]) + total.ln()
+    };
+    rows.map(loss).sum::<T>() / T::of(targets.len() as f64)
 }
 
 /// dL/dz = (softmax(z) - onehot(target)) / rows
@@ -136,18 +139,19 @@ pub fn cross_entropy_backward<T: Real>(logits: &[T], targets: &[u32]) -> Vec<T> 
     let rows = T::of(targets.len() as f64);
     let mut dz = Vec::with_capacity(logits.len());
     for (z, &target) in logits.chunks_exact(classes).zip(targets) {
-        let log_sum = log_sum_exp(z);
+        let (max, total) = max_and_sum(z);
         for c in 0..classes {
             let hit = if c == target as usize { T::one() } else { T::zero() };
-            dz.push(((z[c] - log_sum).exp() - hit) / rows);
+            dz.push(((z[c] - max).exp() / total - hit) / rows);
         }
     }
     dz
 }
 
-fn log_sum_exp<T: Real>(z: &[T]) -> T {
+/// max z and sum exp(z - max z); their logarithm is never added to a max that would drown it.
+fn max_and_sum<T: Real>(z: &[T]) -> (T, T) {
     let max = z.iter().copied().fold(T::neg_infinity(), T::max);
-    max + z.iter().map(|&z| (z - max).exp()).sum::<T>().ln()
+    (max, z.iter().map(|&z| (z - max).exp()).sum())
 }
 
 /// The first index of the largest value. NaN never beats: a row of NaN answers 0.

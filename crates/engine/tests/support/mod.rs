@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod case;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

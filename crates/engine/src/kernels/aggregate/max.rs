@@ -43,7 +43,7 @@ impl<T: Real> Pooling<T> for Max {
         }
     }
 
-    fn reference_fill(&self) -> T {
-        T::of(-1e9)
+    fn reference_mask(&self) -> (T, T) {
+        (T::one(), T::of(-1e9))
     }
 }

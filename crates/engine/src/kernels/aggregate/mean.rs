@@ -42,7 +42,7 @@ impl<T: Real> Pooling<T> for Mean {
         }
     }
 
-    fn reference_fill(&self) -> T {
-        T::zero()
+    fn reference_mask(&self) -> (T, T) {
+        (T::zero(), T::zero())
     }
 }

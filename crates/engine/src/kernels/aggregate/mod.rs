@@ -241,9 +241,9 @@ pub trait Pooling<T: Real>: Send + Sync {
     /// of the forward pass.
     fn backward(&self, x: &[T], mask: Option<&[bool]>, out: &[T], dout: &[T], dx: &mut [T]);
 
-    /// What [`Masking::Reference`](crate::config::Masking) writes into the stream of masked
-    /// tokens before pooling.
-    fn reference_fill(&self) -> T;
+    /// What [`Masking::Reference`](crate::config::Masking) makes of a masked token's own stream
+    /// before pooling: each x becomes `factor * x + shift`, for this (factor, shift).
+    fn reference_mask(&self) -> (T, T);
 }
 
 /// The rows of `x: [n, d]` that the mask keeps, with their positions.

@@ -34,7 +34,7 @@ impl<T: Real> Pooling<T> for Sum {
         }
     }
 
-    fn reference_fill(&self) -> T {
-        T::zero()
+    fn reference_mask(&self) -> (T, T) {
+        (T::zero(), T::zero())
     }
 }
