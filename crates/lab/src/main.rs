@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `nap`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    nap::cli::main()
+}

@@ -12,7 +12,7 @@
 
 use crate::real::Real;
 
-const LN2_HIGH: f32 = 0.693_359_375;
+const LN2_HIGH: f32 = 355.0 / 512.0;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Adding and subtracting 1.5 * 2^23 rounds an f32 to the nearest integer.
 const ROUND: f32 = 12_582_912.0;

@@ -37,7 +37,8 @@ fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
-            lanes[lane] = lanes[lane] + lanes[lane + width];
+            let upper = lanes[lane + width];
+            lanes[lane] += upper;
         }
         width /= 2;
     }

@@ -234,7 +234,7 @@ impl Architecture {
         };
         let mut parts = self.parameters.iter().filter(belongs);
         let first = parts.next()?;
-        Some(first.offset..parts.last().unwrap_or(first).range().end)
+        Some(first.offset..parts.next_back().unwrap_or(first).range().end)
     }
 
     /// [`Architecture::find_range`] for parameters every model of this kind has.

@@ -21,7 +21,7 @@ pub fn clip<T: Real>(architecture: &Architecture, gradient: &mut [T], embedding_
             _ => square(gradient),
         };
         // A NaN norm makes the gradient NaN, as the authors' program does.
-        if !(square <= 1.0) {
+        if square > 1.0 || square.is_nan() {
             let factor = T::of(1.0 / square.sqrt());
             gradient.iter_mut().for_each(|g| *g *= factor);
         }

@@ -1,0 +1,90 @@
+//! Commands and their arguments.
+
+mod completions;
+mod config;
+mod eval;
+mod list;
+mod options;
+mod progress;
+mod show;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::error::BadInput;
+pub use options::RunOptions;
+
+/// Normalized attention pooling (NAP), softmax transformers and pooling on the tasks of Richter
+/// and Wattenhofer 2020.
+#[derive(Debug, Parser)]
+#[command(name = "nap", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nap train                               NAP learns `mode`, in about a minute
+  nap train --model bert --seed 1         the same with a softmax transformer
+  nap eval runs/mode-nap-d32-lr0.000729-s0 --seq 512
+  nap config --preset paper               every setting of the paper's defaults, explained";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a model and write a run directory
+    Train(Box<train::Args>),
+    /// Score a trained model on fresh sequences
+    Eval(eval::Args),
+    /// List the models and aggregators: equations, sources, switches
+    Models,
+    /// List the tasks: rules, read-outs, tracked cases
+    Tasks,
+    /// Show a checkpoint: configuration, results, parameters
+    Show(show::Args),
+    /// Print a resolved configuration as TOML, every key explained
+    Config(Box<config::Args>),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+}
+
+/// Runs the program on the process's arguments.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let result = match cli.command {
+        Command::Train(args) => train::run(*args),
+        Command::Eval(args) => eval::run(args),
+        Command::Models => list::models(),
+        Command::Tasks => list::tasks(),
+        Command::Show(args) => show::run(args),
+        Command::Config(args) => config::run(*args),
+        Command::Completions(args) => completions::run(args, &mut Cli::command()),
+    };
+    result.unwrap_or_else(|error| {
+        // One line, whatever the causes contain.
+        let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+        eprintln!("error: {line}");
+        ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
+    })
+}
+
+/// Help goes to standard output; a wrong argument becomes one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr()
+        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        // A closed pipe is no reason to complain.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.to_string();
+    let paragraphs = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let parts: Vec<_> = paragraphs.map(str::trim).filter(|line| !line.is_empty()).collect();
+    eprintln!("{}", parts.join(" "));
+    ExitCode::from(2)
+}

@@ -1,0 +1,130 @@
+//! The options that describe a run, shared by `train` and `config`.
+
+use std::path::PathBuf;
+
+use toml::{Table, Value};
+
+use crate::error::bad;
+use crate::resolve::{self, Layers};
+use nap_engine::config::RunConfig;
+
+/// Which run: a preset, then a file, then options.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RunOptions {
+    /// Configuration file (TOML); starts from the preset `paper` unless it names another
+    pub config: Option<PathBuf>,
+    /// Where to start from: quickstart or paper [default: quickstart without a file, paper with one]
+    #[arg(long)]
+    preset: Option<String>,
+    /// Task: cases, mode or lg
+    #[arg(long)]
+    task: Option<String>,
+    /// Read-out of `cases`: per-token or first-token
+    #[arg(long)]
+    readout: Option<String>,
+    /// Model: nap, nap-l2, non, mte, bert, sum, max, mean or weighted
+    #[arg(long)]
+    model: Option<String>,
+    /// Width d of a token's vector
+    #[arg(long)]
+    dim: Option<String>,
+    /// Layers
+    #[arg(long)]
+    layers: Option<String>,
+    /// Attention heads; a divisor of the width
+    #[arg(long)]
+    heads: Option<String>,
+    /// Training length of the sequences
+    #[arg(long, value_name = "N")]
+    seq: Option<String>,
+    /// Number of different tokens
+    #[arg(long)]
+    vocab: Option<String>,
+    /// Sequences per step
+    #[arg(long)]
+    batch: Option<String>,
+    /// Epochs
+    #[arg(long)]
+    epochs: Option<String>,
+    /// Steps per epoch
+    #[arg(long, value_name = "N")]
+    steps_per_epoch: Option<String>,
+    /// Learning rate of the first step, as 0.3^6 or 2e-3
+    #[arg(long, allow_hyphen_values = true)]
+    lr: Option<String>,
+    /// Seed of initial weights, data and dropout
+    #[arg(long)]
+    seed: Option<String>,
+    /// Dropout rate
+    #[arg(long)]
+    dropout: Option<String>,
+    /// L2 penalty
+    #[arg(long)]
+    l2: Option<String>,
+    /// Case bias of cases and lg
+    #[arg(long, allow_hyphen_values = true)]
+    case_bias: Option<String>,
+    /// Any key of `nap config`, as in --set model.attention_gelu=false; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl RunOptions {
+    /// Whether anything at all was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.config.is_none() && self.preset.is_none() && self.assignments().is_empty()
+    }
+
+    /// Resolves the layers to one configuration.
+    ///
+    /// # Errors
+    /// The first thing that cannot be used.
+    pub fn resolve(&self) -> anyhow::Result<RunConfig> {
+        let mut layers = match &self.config {
+            Some(path) => Layers::from_file(path, self.preset.as_deref())?,
+            None => Layers::from_preset(self.preset.as_deref().unwrap_or("quickstart"))?,
+        };
+        // One layer for all options, so that `--dim 64 --model bert` and the other order agree.
+        let mut options = Table::new();
+        for (key, value, option) in self.assignments() {
+            resolve::insert(&mut options, &key, value)
+                .map_err(|error| bad(format!("{option}: {error}")))?;
+        }
+        layers.add(options, "the options")?;
+        layers.finish()
+    }
+
+    /// Key, value and the option that says so, in the order in which later ones win.
+    fn assignments(&self) -> Vec<(String, Value, String)> {
+        let plain = [
+            ("task.name", "--task", &self.task),
+            ("task.readout", "--readout", &self.readout),
+            ("model.name", "--model", &self.model),
+            ("model.dim", "--dim", &self.dim),
+            ("model.layers", "--layers", &self.layers),
+            ("model.heads", "--heads", &self.heads),
+            ("task.length", "--seq", &self.seq),
+            ("task.vocab", "--vocab", &self.vocab),
+            ("train.batch", "--batch", &self.batch),
+            ("train.epochs", "--epochs", &self.epochs),
+            ("train.steps_per_epoch", "--steps-per-epoch", &self.steps_per_epoch),
+            ("train.learning_rate", "--lr", &self.lr),
+            ("train.seed", "--seed", &self.seed),
+            ("model.dropout", "--dropout", &self.dropout),
+            ("train.l2", "--l2", &self.l2),
+            ("task.case_bias", "--case-bias", &self.case_bias),
+        ];
+        let mut all = Vec::new();
+        for (key, option, value) in plain {
+            if let Some(text) = value {
+                all.push((key.to_owned(), resolve::value(text), format!("{option} {text}")));
+            }
+        }
+        for text in &self.set {
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            let value = resolve::value(value.trim());
+            all.push((key.trim().to_owned(), value, format!("--set {text}")));
+        }
+        all
+    }
+}

@@ -1,0 +1,290 @@
+//! `nap train`: runs one training and writes its directory.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nap_engine::config::{RunConfig, TaskName};
+use nap_engine::task::Task;
+use nap_engine::train::{EpochRecord, Trainer};
+use serde_json::Value;
+
+use super::RunOptions;
+use super::progress::Progress;
+use crate::error::bad;
+use crate::output::{print, print_line};
+use crate::published;
+use crate::record;
+use crate::run_dir::{RunDir, State};
+
+/// Train a model and write a run directory.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  nap train                                     NAP learns `mode`, d = 32, in about a minute
+  nap train --task cases --model mte --lr 0.3^7 a softmax model on case distinction, d = 32
+  nap train --preset paper                      the paper's defaults: cases, d = 128
+  nap train my.toml --seed 3 --out runs/mine    a file, an option on top, a directory
+  nap train --resume --out runs/mine            continue a run that was stopped
+  nap train --json > epochs.jsonl               one JSON record per epoch")]
+pub struct Args {
+    #[command(flatten)]
+    options: RunOptions,
+    /// Run directory [default: runs/TASK-MODEL-dDIM-lrRATE-sSEED]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Continue the run in the run directory
+    #[arg(long)]
+    resume: bool,
+    /// One JSON record per epoch on standard output; everything else on standard error
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but errors (and JSON, with --json)
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// A long epoch is checkpointed this often.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
+
+/// Runs the command.
+///
+/// # Errors
+/// On input that cannot be used, and if results cannot be written.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (config, dir) = plan(&args)?;
+    // The trainer comes before the directory, so that a bad configuration leaves none behind.
+    let (trainer, records, note) = dir.trainer(&config)?;
+    dir.create(&config)?;
+    let say = |text: String| match (args.quiet, args.json) {
+        (true, _) => Ok(()),
+        (false, true) => {
+            eprint!("{text}");
+            Ok(())
+        }
+        (false, false) => print(text),
+    };
+    say(describe(&trainer, &dir))?;
+    if let Some(note) = note {
+        say(format!("note: {note}\n"))?;
+    }
+    let stop = signals()?;
+    let started = Instant::now();
+    let mut run = Run { args: &args, dir: &dir, trainer, records, stop };
+    match run.train() {
+        Ok(true) => {
+            say(summary(&run.trainer, started.elapsed()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(false) => {
+            eprintln!("stopped; continue with: {}", dir.resume_command());
+            Ok(ExitCode::from(1))
+        }
+        Err(error) => {
+            eprintln!("stopped; continue with: {}", dir.resume_command());
+            Err(error)
+        }
+    }
+}
+
+/// Which run, and where; refuses a directory that this run must not touch.
+fn plan(args: &Args) -> anyhow::Result<(RunConfig, RunDir)> {
+    if args.resume && args.options.is_empty() {
+        let path = args.out.clone().ok_or_else(|| {
+            bad("--resume needs --out DIR, or the options of the run that is to continue")
+        })?;
+        let dir = RunDir::new(path);
+        return match dir.state()? {
+            State::Run(config) => Ok((*config, dir)),
+            State::Empty => {
+                Err(bad(format!("nothing to resume: {} holds no run", dir.path().display())))
+            }
+        };
+    }
+    let config = args.options.resolve()?;
+    let dir = RunDir::new(args.out.clone().unwrap_or_else(|| default_path(&config)));
+    let place = dir.path().display();
+    match dir.state()? {
+        State::Empty if args.resume => Err(bad(format!("nothing to resume: {place} holds no run"))),
+        State::Empty => Ok((config, dir)),
+        State::Run(stored) if *stored != config => Err(bad(format!(
+            "{place} is the output directory of another run ({}): expected a new --out",
+            differences(&stored, &config)
+        ))),
+        State::Run(_) if args.resume => Ok((config, dir)),
+        State::Run(_) => {
+            let finished = dir.trainer(&config)?.0.finished();
+            let (what, hint) = match finished {
+                true => ("already holds this run, finished", "nap show it, or give a new --out"),
+                false => ("already holds this run, unfinished", "add --resume to continue it"),
+            };
+            Err(bad(format!("{place} {what}: {hint}")))
+        }
+    }
+}
+
+/// The keys in which two configurations differ, the first three of them.
+fn differences(stored: &RunConfig, wanted: &RunConfig) -> String {
+    let (Ok(Value::Object(stored)), Ok(Value::Object(wanted))) =
+        (serde_json::to_value(stored), serde_json::to_value(wanted))
+    else {
+        return String::new();
+    };
+    let mut found = Vec::new();
+    for (section, keys) in &stored {
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            let other = &wanted[section][key];
+            if value != other {
+                found.push(format!("{section}.{key} is {value}, not {other}"));
+            }
+        }
+    }
+    let more = found.len().saturating_sub(3);
+    found.truncate(3);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    found.join(", ") + &rest
+}
+
+fn default_path(config: &RunConfig) -> PathBuf {
+    let (task, model, train) = (&config.task, &config.model, &config.train);
+    let rate = train.learning_rate;
+    let name =
+        format!("{}-{}-d{}-lr{rate}-s{}", task.name.as_str(), model.name, model.dim, train.seed);
+    PathBuf::from("runs").join(name)
+}
+
+/// A flag that SIGINT and SIGTERM set; a second signal ends the program at once.
+fn signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+struct Run<'a> {
+    args: &'a Args,
+    dir: &'a RunDir,
+    trainer: Trainer,
+    records: Vec<String>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Run<'_> {
+    /// Trains until the end, or until told to stop; says which.
+    fn train(&mut self) -> anyhow::Result<bool> {
+        let Args { json, quiet, .. } = *self.args;
+        let progress = Progress::new(&self.trainer, !json && !quiet, !json && !quiet);
+        let cases = Task::new(&self.trainer.config().task).cases();
+        let per_epoch = self.trainer.config().train.steps_per_epoch;
+        let mut saved = Instant::now();
+        while !self.trainer.finished() {
+            let (started, first) = (Instant::now(), self.trainer.steps_done());
+            while self.trainer.steps_done() < per_epoch {
+                if self.stop.load(Ordering::Relaxed) {
+                    progress.finish();
+                    self.dir.save_state(&self.trainer)?;
+                    return Ok(false);
+                }
+                let step = self.trainer.step();
+                progress.step(self.trainer.epochs_done(), step);
+                if saved.elapsed() > CHECKPOINT_EVERY {
+                    self.dir.save_state(&self.trainer)?;
+                    saved = Instant::now();
+                }
+            }
+            let steps = (per_epoch - first) as f64;
+            let steps_per_s = steps / started.elapsed().as_secs_f64().max(1e-9);
+            let measured = self.trainer.finish_epoch().clone();
+            let line = Value::Object(record::epoch(&measured, cases, steps_per_s)).to_string();
+            self.records.push(line);
+            self.dir.save_epoch(&self.trainer, &self.records)?;
+            saved = Instant::now();
+            if json && let Some(line) = self.records.last() {
+                print_line(line)?;
+            }
+            progress.epoch(&measured, steps_per_s)?;
+        }
+        progress.finish();
+        Ok(true)
+    }
+}
+
+/// What will run.
+fn describe(trainer: &Trainer, dir: &RunDir) -> String {
+    let config = trainer.config();
+    let (model, task, train) = (&config.model, &config.task, &config.train);
+    let readout = match task.name {
+        TaskName::Cases => format!(", {:?}", task.readout()),
+        TaskName::Mode | TaskName::Lg => String::new(),
+    };
+    let mut text = format!(
+        "{} on {}: d {}, {} layers, {} heads, {} parameters\n\
+         data: {} tokens of {}, batches of {}, validation at length {}{readout}\n\
+         training: {} epochs of {} steps, learning rate {}{}{}, seed {}, {}\n\
+         results: {}\n",
+        model.name,
+        task.name.as_str(),
+        model.dim,
+        model.layers,
+        model.heads,
+        trainer.architecture().parameter_count(),
+        task.length,
+        task.vocab,
+        train.batch,
+        config.validation_length(),
+        train.epochs,
+        train.steps_per_epoch,
+        train.learning_rate,
+        if train.warmup { ", warm-up" } else { "" },
+        if train.clip { ", clipping" } else { "" },
+        train.seed,
+        trainer.isa(),
+        dir.path().display(),
+    );
+    if trainer.epochs_done() > 0 || trainer.steps_done() > 0 {
+        text += &format!(
+            "resuming after {} epochs and {} steps\n",
+            trainer.epochs_done(),
+            trainer.steps_done()
+        );
+    }
+    text
+}
+
+/// What came out, beside the published figures of the same grid cell.
+fn summary(trainer: &Trainer, elapsed: Duration) -> String {
+    let best = |value: fn(&EpochRecord) -> f64| {
+        let history = trainer.history().iter();
+        history.fold((0, f64::NEG_INFINITY), |best, record| {
+            if value(record) > best.1 { (record.epoch, value(record)) } else { best }
+        })
+    };
+    let (val_epoch, val) = best(|record| record.validation.accuracy);
+    let (train_epoch, train) = best(|record| record.train_accuracy);
+    let mut text = format!("done in {:.0} s\n", elapsed.as_secs_f64());
+    if trainer.diverged() {
+        text += "the model diverged: its answers are always index 0\n";
+    }
+    text += &format!(
+        "this run, one seed at its best epoch:  validation {val:.4} (epoch {val_epoch}), \
+         training {train:.4} (epoch {train_epoch})\n"
+    );
+    if let Some(cell) = published::cell(trainer.config()) {
+        text += &format!(
+            "published, best epoch over {} seeds:   validation {:.4} mean ({:.4} to {:.4}), \
+             training {:.4} mean ({:.4} to {:.4})\n",
+            cell.runs,
+            cell.val_mean,
+            cell.val_min,
+            cell.val_max,
+            cell.train_mean,
+            cell.train_min,
+            cell.train_max
+        );
+    }
+    text
+}

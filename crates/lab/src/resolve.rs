@@ -1,0 +1,273 @@
+//! From a preset, a file and options to one configuration.
+//!
+//! Each layer is a TOML table that overrides the layers before it. A layer that names a model
+//! first switches to that model's family (aggregator, layout, warm-up, clipping), and one that
+//! names a task to that task's vocabulary; its other keys come on top.
+
+use std::path::Path;
+
+use nap_engine::config::{RunConfig, TaskName};
+use nap_engine::model::family;
+use toml::{Table, Value};
+
+use crate::error::{bad, did_you_mean};
+
+/// A preset's name and what it stands for.
+type Preset = (&'static str, fn() -> RunConfig);
+
+/// The presets by name.
+pub const PRESETS: [Preset; 2] =
+    [("quickstart", RunConfig::quickstart), ("paper", RunConfig::paper)];
+
+/// A configuration under construction.
+#[derive(Debug, Clone)]
+pub struct Layers {
+    config: RunConfig,
+}
+
+impl Layers {
+    /// Starts from a preset.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn from_preset(name: &str) -> anyhow::Result<Self> {
+        let known = PRESETS.map(|(name, _)| name);
+        let preset = PRESETS.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+            let hint = did_you_mean(name, known);
+            bad(format!("preset {name}: expected one of {}{hint}", known.join(", ")))
+        })?;
+        Ok(Self { config: preset.1() })
+    }
+
+    /// Starts from a file, on top of `preset`, else of the preset the file names, else of `paper`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not TOML or holds what cannot be used.
+    pub fn from_file(path: &Path, preset: Option<&str>) -> anyhow::Result<Self> {
+        let place = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| bad(format!("cannot read {place}: {error}")))?;
+        let mut table: Table = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            bad(format!("{place}, line {line}: {}", error.message()))
+        })?;
+        let named = match table.remove("preset") {
+            None => None,
+            Some(Value::String(name)) => Some(name),
+            Some(other) => {
+                return Err(bad(format!("{place}: preset = {other}: expected a name in quotes")));
+            }
+        };
+        let mut layers = Self::from_preset(preset.or(named.as_deref()).unwrap_or("paper"))?;
+        layers.add(table, &place.to_string())?;
+        Ok(layers)
+    }
+
+    /// Puts a layer on top; `place` names it in errors.
+    ///
+    /// # Errors
+    /// On a key that does not exist or a value of the wrong kind.
+    pub fn add(&mut self, mut layer: Table, place: &str) -> anyhow::Result<()> {
+        let named = |section: &str| -> Option<String> {
+            Some(layer.get(section)?.as_table()?.get("name")?.as_str()?.to_owned())
+        };
+        if let Some(name) = named("model") {
+            let known: Vec<_> = family::FAMILIES.iter().map(|family| family.name).collect();
+            let family = family::find(&name).ok_or_else(|| {
+                let hint = did_you_mean(&name, known.iter().copied());
+                let known = known.join(", ");
+                bad(format!("{place}: model {name}: expected one of {known}{hint}"))
+            })?;
+            family.apply(&mut self.config);
+        }
+        if let Some(name) = named("task") {
+            let known = TaskName::ALL.map(TaskName::as_str);
+            let task = TaskName::ALL.into_iter().find(|t| t.as_str() == name).ok_or_else(|| {
+                let hint = did_you_mean(&name, known);
+                bad(format!("{place}: task {name}: expected one of {}{hint}", known.join(", ")))
+            })?;
+            if task != self.config.task.name {
+                self.config.task.name = task;
+                self.config.task.vocab = if task == TaskName::Mode { 10 } else { 100 };
+            }
+        }
+        if let Some(rate) = layer.get_mut("train").and_then(|t| t.get_mut("learning_rate")) {
+            *rate = Value::Float(learning_rate(rate).map_err(|e| bad(format!("{place}: {e}")))?);
+        }
+        let mut table = self.table()?;
+        for (section, keys) in layer {
+            let known: Vec<String> = table.keys().cloned().collect();
+            let (Some(Value::Table(target)), Value::Table(keys)) = (table.get_mut(&section), keys)
+            else {
+                let hint = did_you_mean(&section, known.iter().map(String::as_str));
+                let known = known.join(", ");
+                return Err(bad(format!(
+                    "{place}: {section}: expected a section of {known}{hint}"
+                )));
+            };
+            for (key, value) in keys {
+                if !target.contains_key(&key) {
+                    let hint = did_you_mean(&key, target.keys().map(String::as_str));
+                    return Err(bad(format!("{place}: unknown key {section}.{key}{hint}")));
+                }
+                // Tried one by one, so that the error names the key.
+                let before = target.clone();
+                target.insert(key.clone(), fit(&before[&key], value.clone()));
+                let mut trial = self.table()?;
+                trial.insert(section.clone(), Value::Table(target.clone()));
+                if let Err(error) = Value::Table(trial).try_into::<RunConfig>() {
+                    let reason = error.message().to_owned();
+                    return Err(bad(format!("{place}: {section}.{key} = {value}: {reason}")));
+                }
+            }
+        }
+        self.config = Value::Table(table).try_into()?;
+        Ok(())
+    }
+
+    /// The configuration, checked.
+    ///
+    /// # Errors
+    /// The first key that cannot be used.
+    pub fn finish(self) -> anyhow::Result<RunConfig> {
+        self.config.validate().map_err(|error| bad(error.to_string()))?;
+        Ok(self.config)
+    }
+
+    fn table(&self) -> anyhow::Result<Table> {
+        Ok(Table::try_from(&self.config)?)
+    }
+}
+
+/// A whole number where a fraction is expected is that fraction.
+fn fit(old: &Value, new: Value) -> Value {
+    match (old, new) {
+        (Value::Float(_), Value::Integer(whole)) => Value::Float(whole as f64),
+        (_, new) => new,
+    }
+}
+
+/// A learning rate, as a number or as "base^exponent".
+fn learning_rate(value: &Value) -> Result<f64, String> {
+    let expected = "expected a number > 0, such as 0.002 or \"0.3^6\"";
+    let wrong = || format!("learning rate {value}: {expected}");
+    let rate = match value {
+        Value::Float(rate) => *rate,
+        Value::Integer(rate) => *rate as f64,
+        Value::String(text) => {
+            let (base, exponent) = text.split_once('^').unwrap_or((text, "1"));
+            let number = |text: &str| text.trim().parse::<f64>().map_err(|_| wrong());
+            number(base)?.powf(number(exponent)?)
+        }
+        _ => return Err(wrong()),
+    };
+    if !(rate > 0.0 && (rate as f32) > 0.0 && (rate as f32).is_finite()) {
+        return Err(wrong());
+    }
+    Ok(canonical(rate))
+}
+
+/// The number whose shortest decimal is that of the rate as f32, the precision it is used in:
+/// 0.3^6 and 0.000729 are the same run.
+fn canonical(rate: f64) -> f64 {
+    (rate as f32).to_string().parse().unwrap_or(rate)
+}
+
+/// An option's text as a TOML value; what is none is a string.
+pub fn value(text: &str) -> Value {
+    let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok();
+    parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// Sets `section.key` in a layer.
+///
+/// # Errors
+/// If the key has no section.
+pub fn insert(layer: &mut Table, key: &str, value: Value) -> Result<(), String> {
+    let (section, key) =
+        key.split_once('.').ok_or_else(|| "expected section.key=value".to_owned())?;
+    let table = layer.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    match table {
+        Value::Table(table) => {
+            table.insert(key.to_owned(), value);
+            Ok(())
+        }
+        _ => Err(format!("{section} is not a section")),
+    }
+}
+
+/// The configuration as TOML that resolves to it again.
+///
+/// # Errors
+/// None in practice: plain values serialise.
+pub fn to_toml(config: &RunConfig) -> anyhow::Result<String> {
+    Ok(toml::to_string(config)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nap_engine::config::{Auto, NormPlacement};
+
+    fn layer(preset: &str, layers: &[&str]) -> anyhow::Result<RunConfig> {
+        let mut resolved = Layers::from_preset(preset)?;
+        for text in layers {
+            resolved.add(toml::from_str(text).expect("TOML"), "here")?;
+        }
+        resolved.finish()
+    }
+
+    #[test]
+    fn a_family_comes_before_the_other_keys_of_its_layer() {
+        let config = layer("paper", &["[model]\nattention_gelu = true\nname = \"bert\""]).unwrap();
+        assert!(config.model.attention_gelu && config.train.warmup && config.train.clip);
+        assert_eq!(config.model.norm_placement, NormPlacement::AfterSkip);
+        let config = layer("paper", &["[model]\nattention_gelu = true", "model.name = 'bert'"]);
+        assert!(!config.unwrap().model.attention_gelu);
+    }
+
+    #[test]
+    fn a_task_brings_its_vocabulary() {
+        let config = layer("quickstart", &["task.name = 'cases'"]).unwrap();
+        assert_eq!(config.task.vocab, 100);
+        let config = layer("quickstart", &["task.name = 'lg'\ntask.vocab = 70"]).unwrap();
+        assert_eq!(config.task.vocab, 70);
+        let config = layer("quickstart", &["task.vocab = 20", "task.name = 'mode'"]).unwrap();
+        assert_eq!(config.task.vocab, 20, "already this task");
+    }
+
+    #[test]
+    fn learning_rates_are_one_run_however_they_are_written() {
+        for text in ["'0.3^6'", "0.000729", "7.29e-4"] {
+            let config = layer("paper", &[&format!("train.learning_rate = {text}")]).unwrap();
+            assert_eq!(config.train.learning_rate, 0.000729);
+        }
+    }
+
+    #[test]
+    fn the_paper_and_the_quickstart_round_trip() {
+        for (name, preset) in PRESETS {
+            let text = to_toml(&preset()).unwrap();
+            assert_eq!(layer("paper", &[&text]).unwrap(), preset(), "{name}");
+        }
+        let changed = layer(
+            "paper",
+            &["[model]\nname = 'nap-l2'\ncentre = true\nepsilon = 0\nform = 'quadratic'"],
+        );
+        let changed = changed.unwrap();
+        assert_eq!(changed.model.epsilon, Auto::Value(0.0));
+        let text = to_toml(&changed).unwrap();
+        assert_eq!(layer("quickstart", &[&text]).unwrap(), changed);
+    }
+
+    #[test]
+    fn errors_name_the_place_the_key_and_what_is_right() {
+        let error = |text: &str| layer("paper", &[text]).unwrap_err().to_string();
+        assert!(error("model.head = 3").contains("here: unknown key model.head (did you mean"));
+        assert!(error("modle.dim = 3").contains("did you mean model"));
+        assert!(error("model.dim = 'wide'").contains("model.dim = \"wide\": "));
+        assert!(error("model.name = 'napp'").contains("did you mean nap?"));
+        assert!(error("train.learning_rate = '0.3^x'").contains("learning rate"));
+        assert!(error("model.heads = 3").contains("a divisor of model.dim = 128"));
+    }
+}

@@ -1,0 +1,217 @@
+//! A run's directory: what is in it, and how it survives being killed at any moment.
+//!
+//! | file | what |
+//! |---|---|
+//! | `config.toml` | the resolved configuration; `nap train config.toml` reruns it |
+//! | `metrics.jsonl` | one JSON record per finished epoch |
+//! | `best.safetensors` | the weights of the best validation epoch so far |
+//! | `last.safetensors` | the resumable state |
+//!
+//! Every file is written beside its place, flushed to disk and renamed. `last` is written after
+//! the others: whatever they hold beyond it, the resumed run writes again, to the same bits.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use nap_engine::config::RunConfig;
+use nap_engine::train::{Trained, Trainer};
+
+use crate::error::bad;
+use crate::resolve::{self, Layers};
+
+/// The resumable state.
+pub const LAST: &str = "last.safetensors";
+/// The best weights.
+pub const BEST: &str = "best.safetensors";
+const CONFIG: &str = "config.toml";
+const METRICS: &str = "metrics.jsonl";
+
+/// A run's directory.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+/// What a directory holds.
+#[derive(Debug)]
+pub enum State {
+    /// Nothing yet.
+    Empty,
+    /// A run of this configuration, which may have a checkpoint.
+    Run(Box<RunConfig>),
+}
+
+impl RunDir {
+    /// The directory at a path, which need not exist.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The command that continues the run.
+    pub fn resume_command(&self) -> String {
+        let path = self.path.display().to_string();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+".contains(c);
+        if path.chars().all(plain) {
+            format!("nap train --resume --out {path}")
+        } else {
+            format!("nap train --resume --out '{}'", path.replace('\'', r"'\''"))
+        }
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// If it is not a directory, or holds something other than a run.
+    pub fn state(&self) -> anyhow::Result<State> {
+        let place = self.path.display();
+        let entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(State::Empty),
+            Err(error) => return Err(bad(format!("output directory {place}: {error}"))),
+        };
+        let config = self.path.join(CONFIG);
+        if config.exists() {
+            let layers = Layers::from_file(&config, None)?;
+            return Ok(State::Run(Box::new(layers.finish()?)));
+        }
+        // A file that a killed write left behind is nobody's.
+        let temporary = |name: &str| name.starts_with(TEMPORARY);
+        let others = entries.filter_map(Result::ok);
+        let others = others.filter(|entry| !entry.file_name().to_str().is_some_and(temporary));
+        match others.count() {
+            0 => Ok(State::Empty),
+            n => Err(bad(format!(
+                "output directory {place} holds {n} files and no run: expected an empty or new one"
+            ))),
+        }
+    }
+
+    /// Creates the directory and stores the configuration.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn create(&self, config: &RunConfig) -> anyhow::Result<()> {
+        let text = resolve::to_toml(config)?;
+        fs::create_dir_all(&self.path)
+            .map_err(anyhow::Error::from)
+            .and_then(|()| self.write(CONFIG, text.as_bytes()))
+            .map_err(|error| {
+                let reason = error.root_cause();
+                bad(format!("cannot write to output directory {}: {reason}", self.path.display()))
+            })
+    }
+
+    /// The run's trainer: from its checkpoint if it has one of this instruction set, and the
+    /// records of its finished epochs; a note where the run starts again.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be used or belongs to another run.
+    pub fn trainer(
+        &self,
+        config: &RunConfig,
+    ) -> anyhow::Result<(Trainer, Vec<String>, Option<String>)> {
+        let last = self.path.join(LAST);
+        let fresh = || Trainer::new(config.clone()).map_err(|error| bad(error.to_string()));
+        let bytes = match fs::read(&last) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok((fresh()?, Vec::new(), None));
+            }
+            Err(error) => return Err(bad(format!("cannot read {}: {error}", last.display()))),
+        };
+        let unusable = |error| bad(format!("cannot resume from {}: {error}", last.display()));
+        let trained = Trained::read(&bytes).map_err(unusable)?;
+        if trained.config != *config {
+            let place = last.display();
+            return Err(bad(format!("{place} belongs to another run than the {CONFIG} beside it")));
+        }
+        let isa = nap_engine::arch::isa().name();
+        if trained.isa != isa {
+            let note = format!(
+                "the checkpoint was computed with {}, this machine has {isa}: starting again",
+                trained.isa
+            );
+            return Ok((fresh()?, Vec::new(), Some(note)));
+        }
+        let trainer = Trainer::resume(&bytes).map_err(unusable)?;
+        let records = self.records(trainer.epochs_done());
+        Ok((trainer, records, None))
+    }
+
+    /// The records of the first `epochs` epochs, as lines.
+    fn records(&self, epochs: usize) -> Vec<String> {
+        let text = fs::read_to_string(self.path.join(METRICS)).unwrap_or_default();
+        text.lines().take(epochs).map(str::to_owned).collect()
+    }
+
+    /// Stores a finished epoch.
+    ///
+    /// # Errors
+    /// If a file cannot be written; the earlier ones stay as they are.
+    pub fn save_epoch(&self, trainer: &Trainer, records: &[String]) -> anyhow::Result<()> {
+        if trainer.last_epoch_is_best() {
+            self.write(BEST, &trainer.weights())?;
+        }
+        let text: String = records.iter().map(|line| format!("{line}\n")).collect();
+        self.write(METRICS, text.as_bytes())?;
+        self.save_state(trainer)
+    }
+
+    /// Stores the resumable state, between any two steps.
+    ///
+    /// # Errors
+    /// If it cannot be written; the earlier one stays as it is.
+    pub fn save_state(&self, trainer: &Trainer) -> anyhow::Result<()> {
+        self.write(LAST, &trainer.checkpoint())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        let path = self.path.join(name);
+        write_atomically(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// How files begin that are not in their place yet.
+const TEMPORARY: &str = ".nap-";
+
+/// Writes a file whole or not at all, and to disk.
+fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
+    #[cfg(unix)]
+    {
+        // Temporary files are private; results are for the user's colleagues too.
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    }
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    // The rename itself is durable only once the directory is.
+    File::open(directory)?.sync_all()?;
+    Ok(())
+}
+
+/// A checkpoint named directly or by its run directory, and its bytes.
+///
+/// # Errors
+/// If there is none to read.
+pub fn read_checkpoint(path: &Path, last: bool) -> anyhow::Result<(PathBuf, Trained)> {
+    let file = if path.is_dir() { path.join(if last { LAST } else { BEST }) } else { path.into() };
+    let place = file.display();
+    let bytes = fs::read(&file).map_err(|error| {
+        let hint =
+            if path.is_dir() { "; expected a run directory with a finished epoch" } else { "" };
+        bad(format!("cannot read checkpoint {place}: {error}{hint}"))
+    })?;
+    let trained =
+        Trained::read(&bytes).map_err(|error| bad(format!("checkpoint {place}: {error}")))?;
+    Ok((file, trained))
+}
