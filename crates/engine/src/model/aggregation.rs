@@ -181,19 +181,18 @@ impl<T: Real> Pool<T> {
         let d = x.len() / micro.tokens();
         let rows = x.chunks_exact_mut(micro.length * d).zip(branch.chunks_exact_mut(d));
         for (s, (x, out)) in rows.enumerate() {
-            let mask = self.mask(micro, s);
             if self.masking == Masking::Reference {
                 let (factor, shift) = self.pooling.reference_mask();
                 micro.alter_masked(s, x, factor, shift);
             }
-            self.pooling.forward(x, mask, out);
+            self.pooling.forward(x, micro.mask(s), out);
         }
     }
 
     fn backward(&self, micro: &Micro, x: &[T], branch: &[T], dbranch: &[T], dx: &mut [T]) {
         let d = x.len() / micro.tokens();
         for (s, dx) in dx.chunks_exact_mut(micro.length * d).enumerate() {
-            let (x, mask) = (&x[s * micro.length * d..][..micro.length * d], self.mask(micro, s));
+            let (x, mask) = (&x[s * micro.length * d..][..micro.length * d], micro.mask(s));
             let row = s * d..(s + 1) * d;
             self.pooling.backward(x, mask, &branch[row.clone()], &dbranch[row], dx);
             if self.masking == Masking::Reference {
@@ -201,11 +200,6 @@ impl<T: Real> Pool<T> {
                 micro.alter_masked(s, dx, factor, T::zero());
             }
         }
-    }
-
-    /// In the reference masking masked tokens, altered, take part like any other.
-    fn mask<'a>(&self, micro: &Micro<'a>, s: usize) -> Option<&'a [bool]> {
-        if self.masking == Masking::Clean { micro.mask(s) } else { None }
     }
 }
 

@@ -75,7 +75,7 @@ impl Skip {
         let (d, rows) = (self.dim, self.rows(micro));
         let width = self.share(micro) * d;
         let gamma_beta = &parameters[self.norm.clone()];
-        let branch = &mut cache.branch[..rows * d];
+        let branch = &cache.branch[..rows * d];
         match self.placement {
             NormPlacement::BeforeSkip => {
                 let y = &mut scratch[..rows * d];
@@ -85,10 +85,13 @@ impl Skip {
                 spread(out, y, d, width);
             }
             NormPlacement::AfterSkip => {
-                micro.drop(self.site, branch);
+                // The branch stays as it is: a pooling's backward pass compares with it.
+                let y = &mut scratch[..rows * d];
+                y.copy_from_slice(branch);
+                micro.drop(self.site, y);
                 let sum = &mut cache.sum[..x.len()];
                 sum.copy_from_slice(x);
-                spread(sum, branch, d, width);
+                spread(sum, y, d, width);
                 norm(gamma_beta, sum, out, &mut cache.moments);
             }
         }

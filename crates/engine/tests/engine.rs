@@ -1,0 +1,241 @@
+//! The engine equals the reference over random configurations.
+
+mod support;
+
+use nap_engine::config::Masking;
+use nap_engine::kernels::aggregate::linear::{self, Linear};
+use nap_engine::kernels::aggregate::{Head, Row, attention_rules, quadratic};
+use nap_engine::model::Model;
+use nap_engine::model::architecture::Block;
+use nap_engine::real::Real;
+use nap_engine::reference;
+use support::setup::{Setup, stream};
+use support::{Report, error_at_scale, scaled_error};
+
+/// Random configurations per test.
+const SETUPS: u64 = 400;
+
+fn narrow<T: Real>(x: &[f64]) -> Vec<T> {
+    x.iter().map(|&x| T::of(x)).collect()
+}
+
+fn wide<T: Real>(x: &[T]) -> Vec<f64> {
+    x.iter().map(|x| x.f64()).collect()
+}
+
+fn largest(x: &[f64]) -> f64 {
+    x.iter().fold(0.0, |m, x| m.max(x.abs()))
+}
+
+/// Logits, loss and gradient of the engine against the reference in f64.
+fn compare<T: Real>(report: &mut Report, setup: &Setup, tolerances: [f64; 3]) {
+    let Setup { architecture, parameters, batch, dropout } = setup;
+    let keep = setup.keep();
+    let keep = dropout.is_some().then_some(&keep as reference::Keep);
+    let expected = reference::evaluate(architecture, parameters, batch, 0.0, keep);
+    let parameters = narrow::<T>(parameters);
+    let mut model = Model::<T>::new(architecture.clone(), batch.length);
+    let mut gradient = vec![T::zero(); parameters.len()];
+    let pass = model.loss_and_gradient(&parameters, batch, *dropout, &mut gradient);
+    let name = setup.name();
+    let [values, loss, gradients] = tolerances;
+    let mean = pass.score.loss / pass.score.rows as f64;
+    report.compare("loss", &name, &[mean], &[expected.task_loss], loss);
+    // Losses and parameters are of order 1. Where a LayerNorm of one or two features leaves
+    // gradients of nothing but rounding, they are compared at this floor.
+    let scale = largest(&expected.gradient).max(1e-3);
+    let error = error_at_scale(&wide(&gradient), &expected.gradient, scale);
+    report.note("gradient", &name, error, gradients);
+    let norms = [pass.embedding_square.sqrt(), expected.embedding_norm2.sqrt()];
+    let error = error_at_scale(&norms[..1], &norms[1..], norms[1].max(scale));
+    report.note("embedding norm", &name, error, gradients);
+    if dropout.is_none() {
+        let mut logits = Vec::new();
+        model.logits(&parameters, batch, &mut logits);
+        report.compare("logits", &name, &wide(&logits), &expected.trace.logits, values);
+        let mut answers = Vec::new();
+        let score = model.answers(&parameters, batch, &mut answers);
+        report.compare("score", &name, &[score.loss], &[pass.score.loss], 1e-6);
+        assert_eq!(score.correct, pass.score.correct, "{name}");
+    }
+}
+
+#[test]
+fn the_engine_equals_the_reference_in_f64() {
+    let mut report = Report::default();
+    for seed in 0..SETUPS {
+        compare::<f64>(&mut report, &Setup::random(seed, true), [1e-9; 3]);
+    }
+    report.finish("engine and reference in f64");
+}
+
+#[test]
+fn the_engine_is_within_rounding_of_the_reference_in_f32() {
+    let mut report = Report::default();
+    for seed in 0..SETUPS {
+        let setup = Setup::random(seed, false);
+        // The authors' masking takes 1e9 off masked tokens, which leaves nothing of f32.
+        let huge = setup.architecture.block == Block::Pooling("max".to_owned())
+            && setup.architecture.masking == Masking::Reference
+            && setup.batch.mask.is_some();
+        if !huge {
+            compare::<f32>(&mut report, &setup, [1e-4, 1e-5, 5e-4]);
+        }
+    }
+    report.finish("engine in f32 and reference in f64");
+}
+
+#[test]
+fn sequences_do_not_depend_on_their_neighbours() {
+    for seed in 0..100 {
+        let setup = Setup::random(seed, true);
+        let parameters = narrow::<f32>(&setup.parameters);
+        let mut model = Model::<f32>::new(setup.architecture.clone(), setup.batch.length);
+        let mut whole = Vec::new();
+        model.logits(&parameters, &setup.batch, &mut whole);
+        let n = setup.batch.length;
+        let per_sequence = whole.len() / setup.batch.sequences();
+        for s in 0..setup.batch.sequences() {
+            let mut one = setup.batch.clone();
+            one.tokens = one.tokens[s * n..(s + 1) * n].to_vec();
+            one.mask = one.mask.map(|mask| mask[s * n..(s + 1) * n].to_vec());
+            one.targets.truncate(one.targets.len() / setup.batch.sequences());
+            let mut alone = Vec::new();
+            model.logits(&parameters, &one, &mut alone);
+            let expected = wide(&whole[s * per_sequence..(s + 1) * per_sequence]);
+            let error = scaled_error(&wide(&alone), &expected);
+            assert!(error <= 1e-5, "{}: {error:e}", setup.name());
+        }
+    }
+}
+
+/// One head's aggregate and gradients in both forms.
+struct Forms<T> {
+    n: usize,
+    width: usize,
+    data: [Vec<T>; 4],
+    mask: Option<Vec<bool>>,
+    row: (T, T, T),
+}
+
+impl<T: Real> Forms<T> {
+    /// `scale` is that of queries and keys; `constant` makes every key the same.
+    fn random(seed: u64, scale: f64, constant: bool, n: usize, width: usize) -> Self {
+        let s = &mut stream(seed);
+        let mut draw = |scale: f64| -> Vec<T> {
+            (0..n * width).map(|_| T::of(scale * (2.0 * s.uniform() - 1.0))).collect()
+        };
+        let mut data = [draw(scale), draw(scale), draw(1.0), draw(1.0)];
+        if constant {
+            let first = data[1][..width].to_vec();
+            data[1].chunks_exact_mut(width).for_each(|row| row.copy_from_slice(&first));
+        }
+        let masked = s.coin();
+        let mask = masked.then(|| (0..n).map(|j| j == 0 || s.coin()).collect());
+        let row = (T::of(0.5 + s.uniform()), T::of(s.uniform() - 0.5), T::of(1e-3));
+        Self { n, width, data, mask, row }
+    }
+
+    /// `[out, dq, dk, dv, dgain and dbias]`
+    fn compute(&self, rule: &str, form: Option<Linear>) -> [Vec<f64>; 5] {
+        let [q, k, v, dout] = &self.data;
+        let (gain, bias, epsilon) = self.row;
+        let row = Row { mask: self.mask.as_deref(), gain, bias, epsilon, centre: false };
+        let (length, width) = (self.n, self.width);
+        let head = Head { q, k, v, length, width, stride: width, scale: T::of(0.7), row };
+        let zeros = || vec![T::zero(); length * width];
+        let (mut out, mut dq, mut dk, mut dv) = (zeros(), zeros(), zeros(), zeros());
+        let dqkv = [&mut dq[..], &mut dk[..], &mut dv[..]];
+        let (dgain, dbias) = match form {
+            Some(form) => {
+                let mut scratch = linear::Scratch::new(length, width);
+                form.forward(&head, &mut out, &mut scratch);
+                form.backward(&head, dout, dqkv, &mut scratch)
+            }
+            None => {
+                let rules = attention_rules::<T>();
+                let rule = rules.into_iter().find(|r| r.info().name == rule).expect("a rule");
+                let mut scratch = quadratic::Scratch::new(length);
+                quadratic::forward(rule, &head, None, &mut out, &mut scratch);
+                quadratic::backward(rule, &head, None, dout, dqkv, &mut scratch)
+            }
+        };
+        [wide(&out), wide(&dq), wide(&dk), wide(&dv), wide(&[dgain, dbias])]
+    }
+
+    fn compare(&self, report: &mut Report, rule: &str, form: Linear, place: &str, tolerance: f64) {
+        let kinds = ["out", "dq", "dk", "dv", "dgain, dbias"];
+        let results = self.compute(rule, Some(form)).into_iter().zip(self.compute(rule, None));
+        for (kind, (linear, quadratic)) in kinds.into_iter().zip(results) {
+            assert!(linear.iter().chain(&quadratic).all(|x| x.is_finite()), "{rule} {kind}");
+            let at = format!("{rule} {place} n {} d_h {}", self.n, self.width);
+            report.compare(kind, &at, &linear, &quadratic, tolerance);
+        }
+    }
+}
+
+const LINEAR_RULES: [(&str, Linear); 2] =
+    [("normalized", Linear::Standardised), ("no-norm", Linear::Plain)];
+
+/// Sizes around and beyond vector widths and tiles.
+fn sizes(seed: u64) -> (usize, usize) {
+    let s = &mut stream(1000 + seed);
+    (1 + s.below(if seed.is_multiple_of(10) { 300 } else { 40 }) as usize, 1 + s.below(33) as usize)
+}
+
+#[test]
+fn linear_and_quadratic_forms_agree_in_f64() {
+    let mut report = Report::default();
+    for seed in 0..200 {
+        let (n, width) = sizes(seed);
+        for (rule, form) in LINEAR_RULES {
+            // 0.05 gives the deviation of logits at the paper's initial weights, about 1e-3.
+            for scale in [1e-3, 0.05, 1.0, 5.0] {
+                let forms = Forms::<f64>::random(seed, scale, false, n, width);
+                forms.compare(&mut report, rule, form, &format!("scale {scale}"), 1e-9);
+            }
+        }
+    }
+    report.finish("linear and quadratic in f64");
+}
+
+#[test]
+fn constant_rows_have_no_nan_and_agree() {
+    let mut report = Report::default();
+    for seed in 0..100 {
+        let (n, width) = sizes(seed);
+        for (rule, form) in LINEAR_RULES {
+            let forms = Forms::<f64>::random(seed, 1.0, true, n, width);
+            let linear = forms.compute(rule, Some(form));
+            let quadratic = forms.compute(rule, None);
+            assert!(linear.iter().chain(&quadratic).flatten().all(|x| x.is_finite()));
+            // The weights are b, so the aggregate is b times the sum of the values; gradients of
+            // queries are 0. Their deviation of 0 differs by rounding, divided by 1e-3.
+            report.compare("out", rule, &linear[0], &quadratic[0], 1e-9);
+            let scale = largest(&forms.data[3]) * 1e3 * n as f64;
+            for at in 1..5 {
+                let error = error_at_scale(&linear[at], &quadratic[at], scale);
+                report.note("gradients", rule, error, 1e-9);
+            }
+        }
+    }
+    report.finish("constant rows in f64");
+}
+
+#[test]
+fn linear_and_quadratic_forms_agree_in_f32() {
+    let mut report = Report::default();
+    for seed in 0..200 {
+        let (n, width) = sizes(seed);
+        // Fewer than three keys can all but coincide, which f32 cannot tell from a constant row.
+        let n = n + 16;
+        for (rule, form) in LINEAR_RULES {
+            for scale in [0.05, 1.0, 3.0] {
+                let mut forms = Forms::<f32>::random(seed, scale, false, n, width);
+                forms.mask = None;
+                forms.compare(&mut report, rule, form, &format!("scale {scale}"), 2e-4);
+            }
+        }
+    }
+    report.finish("linear and quadratic in f32");
+}

@@ -1,0 +1,306 @@
+//! Every backward agrees with central finite differences in f64.
+//!
+//! Kernels within 1e-6, whole models within 1e-5, scaled by the largest derivative; away from
+//! ties of max and rows without deviation, where no derivative exists.
+
+mod support;
+
+use nap_engine::arch::{Mat, MatMut, Write};
+use nap_engine::kernels::aggregate::linear::{self, Linear};
+use nap_engine::kernels::aggregate::{
+    AttentionRule, Head, Row, attention_rules, poolings, quadratic,
+};
+use nap_engine::kernels::dense::Dense;
+use nap_engine::kernels::dropout::{Dropout, Site};
+use nap_engine::kernels::{cross_entropy, embedding, norm_gelu};
+use nap_engine::random::Stream;
+use nap_engine::reference;
+use support::Report;
+use support::setup::{Setup, stream};
+
+/// The difference quotient's step.
+const STEP: f64 = 1e-5;
+
+fn draw(s: &mut Stream, n: usize, scale: f64) -> Vec<f64> {
+    (0..n).map(|_| scale * (2.0 * s.uniform() - 1.0)).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Compares `gradient` with the differences of `f` along every coordinate of `x`.
+fn check(
+    report: &mut Report,
+    kind: &'static str,
+    place: &str,
+    x: &[f64],
+    gradient: &[f64],
+    f: impl Fn(&[f64]) -> f64,
+) {
+    let mut point = x.to_vec();
+    let mut quotient = |i: usize| {
+        let at = |v: f64, point: &mut Vec<f64>| {
+            point[i] = v;
+            f(point)
+        };
+        let difference = at(x[i] + STEP, &mut point) - at(x[i] - STEP, &mut point);
+        point[i] = x[i];
+        difference / (2.0 * STEP)
+    };
+    let expected: Vec<_> = (0..x.len()).map(&mut quotient).collect();
+    // A gradient that vanishes throughout is compared at the rounding of f instead.
+    let largest = expected.iter().fold(1e-3f64, |m, x| m.max(x.abs()));
+    report.note(kind, place, support::error_at_scale(gradient, &expected, largest), 1e-6);
+}
+
+/// Row forms of every rule: naive and by tile, over masks, gains, centring.
+#[test]
+fn attention_rules_row_by_row() {
+    let mut report = Report::default();
+    for seed in 0..40 {
+        let s = &mut stream(seed);
+        let n = 2 + s.below(20) as usize;
+        let mask: Option<Vec<bool>> = s.coin().then(|| (0..n).map(|j| j < 2 || s.coin()).collect());
+        let (z, upstream) = (draw(s, n, 2.0), draw(s, n, 1.0));
+        let (gain, bias) = (0.5 + s.uniform(), s.uniform());
+        let centre = s.coin();
+        for rule in attention_rules::<f64>() {
+            let name = rule.info().name;
+            let loss = |z: &[f64], gain: f64, bias: f64| {
+                let row = Row { mask: mask.as_deref(), gain, bias, epsilon: 0.01, centre };
+                let mut w = vec![0.0; n];
+                rule.weights(&row, z, &mut w);
+                dot(&w, &upstream)
+            };
+            let row = Row { mask: mask.as_deref(), gain, bias, epsilon: 0.01, centre };
+            let (mut w, mut dz, mut tile) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+            let (dgain, dbias) = rule.backward(&row, &z, &upstream, &mut dz);
+            check(&mut report, "row", name, &z, &dz, |z| loss(z, gain, bias));
+            let parameters = [dgain, dbias];
+            check(&mut report, "gain and bias", name, &[gain, bias], &parameters, |p| {
+                loss(&z, p[0], p[1])
+            });
+            rule.weights_tile(&row, n, &z, &mut w);
+            let by_tile = rule.backward_tile(&row, n, &z, &w, &upstream, &mut tile);
+            check(&mut report, "tile", name, &z, &tile, |z| loss(z, gain, bias));
+            report.compare("tile, gain and bias", name, &[by_tile.0, by_tile.1], &parameters, 1e-9);
+        }
+    }
+    report.finish("attention rules");
+}
+
+type Form<'a> = (&'a str, Option<Linear>, &'static dyn AttentionRule<f64>);
+
+/// A whole head in both forms, with dropout in the quadratic one.
+#[test]
+fn attention_heads() {
+    let mut report = Report::default();
+    let rules = attention_rules::<f64>();
+    let mut forms: Vec<Form> = rules.iter().map(|rule| (rule.info().name, None, *rule)).collect();
+    forms.extend(rules.iter().filter_map(|rule| Some(("linear", Some(rule.linear()?), *rule))));
+    for seed in 0..20 {
+        let s = &mut stream(50 + seed);
+        let (n, width) = (3 + s.below(12) as usize, 1 + s.below(6) as usize);
+        let mask: Option<Vec<bool>> = s.coin().then(|| (0..n).map(|j| j < 3 || s.coin()).collect());
+        let area = n * width;
+        let (x, upstream) = (draw(s, 3 * area, 1.5), draw(s, area, 1.0));
+        let row =
+            Row { mask: mask.as_deref(), gain: 1.3, bias: 0.2, epsilon: 0.01, centre: s.coin() };
+        let head = |x: &[f64]| -> [Vec<f64>; 3] {
+            [x[..area].to_vec(), x[area..2 * area].to_vec(), x[2 * area..].to_vec()]
+        };
+        let dropout = Dropout { rate: 0.3, seed, step: 0 };
+        for &(name, form, rule) in &forms {
+            let drop = form.is_none() && seed % 2 == 0;
+            let mask = || drop.then(|| dropout.mask(0, Site::Attention { layer: 0, head: 0 }));
+            let view = |qkv: &[Vec<f64>; 3], run: &mut dyn FnMut(&Head<f64>)| {
+                let [q, k, v] = qkv;
+                run(&Head { q, k, v, length: n, width, stride: width, scale: 0.8, row });
+            };
+            let loss = |x: &[f64]| {
+                let mut out = vec![0.0; area];
+                view(&head(x), &mut |head| match form {
+                    Some(form) => form.forward(head, &mut out, &mut linear::Scratch::new(n, width)),
+                    None => {
+                        let scratch = &mut quadratic::Scratch::new(n);
+                        quadratic::forward(rule, head, mask(), &mut out, scratch);
+                    }
+                });
+                dot(&out, &upstream)
+            };
+            let (mut dq, mut dk, mut dv) = (vec![0.0; area], vec![0.0; area], vec![0.0; area]);
+            view(&head(&x), &mut |head| {
+                let gradients = [&mut dq[..], &mut dk[..], &mut dv[..]];
+                match form {
+                    Some(form) => {
+                        let scratch = &mut linear::Scratch::new(n, width);
+                        form.backward(head, &upstream, gradients, scratch);
+                    }
+                    None => {
+                        let masks = mask().zip(mask());
+                        let scratch = &mut quadratic::Scratch::new(n);
+                        quadratic::backward(rule, head, masks, &upstream, gradients, scratch);
+                    }
+                }
+            });
+            let gradient = [dq, dk, dv].concat();
+            check(&mut report, "queries, keys, values", name, &x, &gradient, loss);
+        }
+    }
+    report.finish("attention heads");
+}
+
+#[test]
+fn pooling() {
+    let mut report = Report::default();
+    for seed in 0..30 {
+        let s = &mut stream(100 + seed);
+        let (n, d) = (1 + s.below(9) as usize, 1 + s.below(9) as usize);
+        let mask: Option<Vec<bool>> = s.coin().then(|| (0..n).map(|_| s.coin()).collect());
+        let (x, upstream) = (draw(s, n * d, 1.0), draw(s, d, 1.0));
+        for pooling in poolings::<f64>() {
+            let forward = |x: &[f64]| {
+                let mut out = vec![0.0; d];
+                pooling.forward(x, mask.as_deref(), &mut out);
+                out
+            };
+            let mut dx = vec![0.0; n * d];
+            pooling.backward(&x, mask.as_deref(), &forward(&x), &upstream, &mut dx);
+            let loss = |x: &[f64]| dot(&forward(x), &upstream);
+            check(&mut report, "tokens", pooling.info().name, &x, &dx, loss);
+        }
+    }
+    report.finish("pooling");
+}
+
+#[test]
+fn norms_and_gelu() {
+    type Forward = fn(&[f64], &[f64], &mut [f64], &mut [[f64; 2]]);
+    type Backward = fn(&[f64], &[f64], &[[f64; 2]], &[f64], &mut [f64], &mut [f64]);
+    let kernels: [(&str, Forward, Backward); 2] = [
+        ("norm", norm_gelu::norm, norm_gelu::norm_backward),
+        ("norm and GELU", norm_gelu::norm_gelu, norm_gelu::norm_gelu_backward),
+    ];
+    let mut report = Report::default();
+    for seed in 0..30 {
+        let s = &mut stream(200 + seed);
+        let (rows, d) = (1 + s.below(4) as usize, 1 + s.below(40) as usize);
+        let (x, upstream) = (draw(s, rows * d, 1.5), draw(s, rows * d, 1.0));
+        let parameters = draw(s, 2 * d, 1.0);
+        for (name, forward, backward) in kernels {
+            let run = |parameters: &[f64], x: &[f64]| {
+                let (mut y, mut moments) = (vec![0.0; rows * d], vec![[0.0; 2]; rows]);
+                forward(parameters, x, &mut y, &mut moments);
+                (y, moments)
+            };
+            let moments = run(&parameters, &x).1;
+            let (mut dx, mut gradient) = (vec![0.0; rows * d], vec![0.0; 2 * d]);
+            backward(&parameters, &x, &moments, &upstream, &mut dx, &mut gradient);
+            check(&mut report, "input", name, &x, &dx, |x| dot(&run(&parameters, x).0, &upstream));
+            check(&mut report, "gamma and beta", name, &parameters, &gradient, |p| {
+                dot(&run(p, &x).0, &upstream)
+            });
+        }
+        let gelu = |x: &[f64]| {
+            let mut y = vec![0.0; rows * d];
+            norm_gelu::plain_gelu(x, &mut y);
+            dot(&y, &upstream)
+        };
+        let mut dx = vec![0.0; rows * d];
+        norm_gelu::plain_gelu_backward(&x, &upstream, &mut dx);
+        check(&mut report, "input", "GELU", &x, &dx, gelu);
+    }
+    report.finish("norms and GELU");
+}
+
+#[test]
+fn dense_embedding_and_loss() {
+    let mut report = Report::default();
+    for seed in 0..30 {
+        let s = &mut stream(300 + seed);
+        let [rows, input, output] = [0; 3].map(|_| 1 + s.below(9) as usize);
+        let dense = Dense { input, output };
+        let (x, parameters) = (draw(s, rows * input, 1.0), draw(s, (input + 1) * output, 1.0));
+        let columns = 1 + s.below(output as u32) as usize;
+        let upstream = draw(s, rows * columns, 1.0);
+        let forward = |p: &[f64], x: &[f64]| {
+            let mut y = vec![0.0; rows * columns];
+            dense.forward_strided(p, Mat::dense(x, rows, input), &mut y, columns);
+            dot(&y, &upstream)
+        };
+        let (mut dx, mut gradient) = (vec![0.0; rows * input], vec![0.0; parameters.len()]);
+        dense.backward_strided(
+            &parameters,
+            Mat::dense(&x, rows, input),
+            &upstream,
+            MatMut::dense(&mut dx, rows, input),
+            Write::Set,
+            &mut gradient,
+            columns,
+        );
+        check(&mut report, "dense", "input", &x, &dx, |x| forward(&parameters, x));
+        check(&mut report, "dense", "parameters", &parameters, &gradient, |p| forward(p, &x));
+
+        let (vocab, d, length) = (4, input, 3);
+        let tokens: Vec<u32> = (0..2 * length).map(|_| s.below(vocab as u32)).collect();
+        let tables = draw(s, (vocab + length) * d, 1.0);
+        let upstream = draw(s, tokens.len() * d, 1.0);
+        let embed = |tables: &[f64]| {
+            let (table, positions) = tables.split_at(vocab * d);
+            let mut x = vec![0.0; tokens.len() * d];
+            embedding::forward(table, Some(positions), &tokens, length, &mut x);
+            dot(&x, &upstream)
+        };
+        let mut gradient = vec![0.0; tables.len()];
+        let (dtable, dpositions) = gradient.split_at_mut(vocab * d);
+        embedding::backward(&tokens, length, &upstream, dtable, Some(dpositions));
+        check(&mut report, "embedding", "tables", &tables, &gradient, embed);
+
+        let classes = 1 + s.below(40) as usize;
+        let logits = draw(s, rows * classes, 3.0);
+        let targets: Vec<u32> = (0..rows).map(|_| s.below(classes as u32)).collect();
+        let mut gradient = logits.clone();
+        cross_entropy::loss_and_gradient(&mut gradient, classes, &targets, 0.25);
+        check(&mut report, "loss", "logits", &logits, &gradient, |z| {
+            0.25 * cross_entropy::loss_and_gradient(&mut z.to_vec(), classes, &targets, 1.0).loss
+        });
+    }
+    report.finish("dense, embedding, loss");
+}
+
+/// Whole models in random directions, every switch drawn: masks, dropout, L2, read-outs.
+#[test]
+fn whole_models() {
+    let mut report = Report::default();
+    for seed in 0..150 {
+        let setup = Setup::random(seed, false);
+        let s = &mut stream(400 + seed);
+        let keep = setup.keep();
+        let keep = setup.dropout.is_some().then_some(&keep as reference::Keep);
+        let l2 = if s.coin() { 0.01 } else { 0.0 };
+        let evaluate = |parameters: &[f64]| {
+            reference::evaluate(&setup.architecture, parameters, &setup.batch, l2, keep)
+        };
+        let loss = |parameters: &[f64]| {
+            let evaluation = evaluate(parameters);
+            evaluation.task_loss + evaluation.l2_loss
+        };
+        let gradient = evaluate(&setup.parameters).gradient;
+        let norm = dot(&gradient, &gradient).sqrt();
+        for _ in 0..6 {
+            let direction = draw(s, gradient.len(), 1.0);
+            let along = |t: f64| {
+                let moved = setup.parameters.iter().zip(&direction).map(|(p, d)| p + t * d);
+                loss(&moved.collect::<Vec<_>>())
+            };
+            // A smaller step than for kernels: a LayerNorm of two features is almost a sign.
+            let step = 1e-7;
+            let expected = (along(step) - along(-step)) / (2.0 * step);
+            let scale = norm.max(1e-2);
+            let error = support::error_at_scale(&[dot(&gradient, &direction)], &[expected], scale);
+            report.note("directions", &setup.name(), error, 1e-5);
+        }
+    }
+    report.finish("whole models");
+}
