@@ -58,7 +58,12 @@ impl Layers {
                 return Err(bad(format!("{place}: preset = {other}: expected a name in quotes")));
             }
         };
-        let mut layers = Self::from_preset(preset.or(named.as_deref()).unwrap_or("paper"))?;
+        let mut layers = match (preset, named) {
+            (None, Some(named)) => {
+                Self::from_preset(&named).map_err(|error| bad(format!("{place}: {error}")))?
+            }
+            (preset, _) => Self::from_preset(preset.unwrap_or("paper"))?,
+        };
         layers.add(table, &place.to_string())?;
         Ok(layers)
     }

@@ -19,7 +19,13 @@ pub use options::RunOptions;
 /// Normalized attention pooling (NAP), softmax transformers and pooling on the tasks of Richter
 /// and Wattenhofer 2020.
 #[derive(Debug, Parser)]
-#[command(name = "nap", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(
+    name = "nap",
+    version,
+    arg_required_else_help = true,
+    args_override_self = true,
+    after_help = EXAMPLES
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -54,6 +54,8 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 /// # Errors
 /// On input that cannot be used, and if results cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // First of all, so that no write is cut short.
+    let stop = signals()?;
     let (config, dir) = plan(&args)?;
     // The trainer comes before the directory, so that a bad configuration leaves none behind.
     let (trainer, records, note) = dir.trainer(&config)?;
@@ -70,7 +72,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(note) = note {
         say(format!("note: {note}\n"))?;
     }
-    let stop = signals()?;
     let started = Instant::now();
     let mut run = Run { args: &args, dir: &dir, trainer, records, stop };
     match run.train() {
