@@ -16,6 +16,32 @@
 //! | [`random`] | keyed random streams |
 //! | [`train`] | the training loop, evaluation and checkpoints |
 //!
+//! ```
+//! use nap_engine::config::RunConfig;
+//! use nap_engine::train::{Trained, Trainer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut config = RunConfig::quickstart();
+//! config.model.dim = 8;
+//! config.task.length = 16;
+//! (config.train.epochs, config.train.steps_per_epoch) = (1, 20);
+//!
+//! let mut trainer = Trainer::new(config)?;
+//! while !trainer.finished() {
+//!     while trainer.steps_done() < trainer.config().train.steps_per_epoch {
+//!         trainer.step();
+//!     }
+//!     let epoch = trainer.finish_epoch();
+//!     println!("epoch {}: {:.3}", epoch.epoch, epoch.validation.accuracy);
+//! }
+//!
+//! let trained = Trained::read(&trainer.weights())?;
+//! let scores = trained.evaluate(64, 4, 0)?; // length, batches, seed
+//! println!("accuracy at length 64: {:.3}", scores.accuracy);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Source of the models, tasks and defaults: O. Richter and R. Wattenhofer,
 //! "Normalized Attention Without Probability Cage", arXiv 2005.09561, and the program its
 //! authors published.

@@ -103,6 +103,41 @@ mod tests {
     }
 
     #[test]
+    fn models_have_their_own_cells() {
+        let published = |model| {
+            let mut config = RunConfig::quickstart();
+            family::find(model).unwrap().apply(&mut config);
+            cell(&config).map(|cell| (cell.val_mean * 1e3).round() / 1e3)
+        };
+        let means = [0.939, 0.671, 0.451, 0.290, 0.947, 0.124];
+        for (model, mean) in ["nap", "mte", "bert", "non", "sum", "max"].into_iter().zip(means) {
+            assert_eq!(published(model), Some(mean), "{model}");
+        }
+        for model in ["nap-l2", "mean", "weighted"] {
+            assert_eq!(published(model), None, "{model}");
+        }
+    }
+
+    #[test]
+    fn sweeps_over_layers_and_vocabularies() {
+        let mut config = RunConfig::paper();
+        config.task.readout = CasesReadout::FirstToken;
+        assert_eq!(cell(&config).unwrap().sweep, "dim");
+        config.model.layers = 4;
+        assert_eq!(cell(&config), None, "layers are published for BERT only");
+        family::find("bert").unwrap().apply(&mut config);
+        assert_eq!(cell(&config).unwrap().sweep, "layers");
+        let mut config = RunConfig::quickstart();
+        config.model.dim = 128;
+        for (vocab, steps) in [(2, 25), (256, 3200)] {
+            (config.task.vocab, config.train.steps_per_epoch) = (vocab, 100);
+            assert_eq!(cell(&config), None);
+            config.train.steps_per_epoch = steps;
+            assert_eq!(cell(&config).unwrap().sweep, "vocab");
+        }
+    }
+
+    #[test]
     fn the_seed_is_free_and_nothing_else_is() {
         let mut config = RunConfig::quickstart();
         config.train.seed = 7;

@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::{Evaluator, Sequences};
-use super::{EpochRecord, Evaluation, NUMERICS_VERSION, Trainer};
+use super::{EpochRecord, Evaluation, MOST_BYTES, NUMERICS_VERSION, Trainer, memory_bytes};
 use crate::config::{ConfigError, Positions, RunConfig};
 use crate::kernels::aggregate;
 use crate::model::Model;
@@ -99,8 +99,9 @@ impl Trainer {
                 metadata.numerics
             )));
         }
-        let mut trainer = Trainer::new(metadata.config)
-            .map_err(|error| CheckpointError(format!("its configuration is invalid: {error}")))?;
+        // First, because the trainer draws as many weights as the configuration asks for.
+        checked_architecture(&metadata.config, &tensors)?;
+        let mut trainer = Trainer::new(metadata.config).map_err(invalid)?;
         let architecture = trainer.model.architecture();
         read(&tensors, architecture, "", &mut trainer.parameters)?;
         read(&tensors, architecture, "adam.first.", &mut trainer.adam.first)?;
@@ -147,12 +148,8 @@ impl Trained {
     /// If the bytes are truncated, foreign or inconsistent.
     pub fn read(bytes: &[u8]) -> Result<Self, CheckpointError> {
         let (metadata, tensors) = open(bytes)?;
-        let invalid =
-            |e: ConfigError| CheckpointError(format!("its configuration is invalid: {e}"));
-        metadata.config.validate().map_err(invalid)?;
-        let architecture =
-            Architecture::new(&metadata.config.model, &metadata.config.task).map_err(invalid)?;
-        let mut parameters = vec![0.0; checked_count(&tensors, &architecture)?];
+        let architecture = checked_architecture(&metadata.config, &tensors)?;
+        let mut parameters = vec![0.0; architecture.parameter_count()];
         read(&tensors, &architecture, "", &mut parameters)?;
         Ok(Self {
             architecture,
@@ -182,6 +179,10 @@ impl Trained {
             return Err(ConfigError::new("batches", batches, "at least 1"));
         }
         let train = &self.config.train;
+        if memory_bytes(&self.architecture, train.batch, length) > MOST_BYTES {
+            let expected = format!("a shorter one: it needs over {} GiB", MOST_BYTES >> 30);
+            return Err(ConfigError::new("sequence length", length, expected));
+        }
         let mut evaluator = Evaluator {
             task: &Task::new(&self.config.task),
             model: &mut Model::new(self.architecture.clone(), length),
@@ -229,16 +230,25 @@ fn open(bytes: &[u8]) -> Result<(Metadata, SafeTensors<'_>), CheckpointError> {
     Ok((metadata, tensors))
 }
 
-/// The number of parameters, after a look at whether the file can hold them: a tampered
-/// configuration must not make us allocate more than the file has.
-fn checked_count(tensors: &SafeTensors, model: &Architecture) -> Result<usize, CheckpointError> {
+fn invalid(error: ConfigError) -> CheckpointError {
+    CheckpointError(format!("its configuration is invalid: {error}"))
+}
+
+/// The model, after a look at whether the file can hold it: a tampered configuration must not
+/// make us allocate more parameters than the file has.
+fn checked_architecture(
+    config: &RunConfig,
+    tensors: &SafeTensors,
+) -> Result<Architecture, CheckpointError> {
+    config.validate().map_err(invalid)?;
+    let architecture = Architecture::new(&config.model, &config.task).map_err(invalid)?;
     let held: usize = tensors.iter().map(|(_, tensor)| tensor.data().len() / 4).sum();
-    let count = model.parameter_count();
+    let count = architecture.parameter_count();
     if held < count {
         let message = format!("it holds {held} values, its configuration needs {count}");
         return Err(CheckpointError(message));
     }
-    Ok(count)
+    Ok(architecture)
 }
 
 fn read(

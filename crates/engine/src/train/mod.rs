@@ -97,7 +97,8 @@ impl Trainer {
     pub fn new(config: RunConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let architecture = Architecture::new(&config.model, &config.task)?;
-        let bytes = memory_bytes(&architecture, &config);
+        let longest = config.task.length.max(config.validation_length());
+        let bytes = memory_bytes(&architecture, config.train.batch, longest);
         if bytes > MOST_BYTES {
             let expected = format!(
                 "a smaller model: this one needs {} GiB, more than the limit of {} GiB",
@@ -108,7 +109,6 @@ impl Trainer {
         }
         let parameters = initial_parameters(&architecture, config.train.seed);
         let n = parameters.len();
-        let longest = config.task.length.max(config.validation_length());
         Ok(Self {
             task: Task::new(&config.task),
             model: Model::new(architecture, longest),
@@ -312,9 +312,11 @@ pub fn add_penalty<T: Real>(
     l2 * total
 }
 
-/// An estimate of the memory a run takes.
-fn memory_bytes(architecture: &Architecture, config: &RunConfig) -> u64 {
-    let longest = config.task.length.max(config.validation_length());
+/// An estimate of the memory a run takes: parameters, activations and a batch's tokens and
+/// targets.
+fn memory_bytes(architecture: &Architecture, batch: usize, longest: usize) -> u64 {
     let parameters = 16 * architecture.parameter_count() as u64;
-    parameters.saturating_add(Model::<f32>::workspace_bytes(architecture, longest))
+    let batch = 8 * batch as u64 * longest as u64;
+    let workspace = Model::<f32>::workspace_bytes(architecture, longest);
+    parameters.saturating_add(batch).saturating_add(workspace)
 }

@@ -1,16 +1,22 @@
-//! `nap completions`.
+//! `nap completions`: completion scripts.
 
 use std::process::ExitCode;
+
+use clap_complete::Shell;
 
 use crate::output::print;
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  nap completions bash > ~/.local/share/bash-completion/completions/nap")]
+Examples:
+  nap completions bash > ~/.local/share/bash-completion/completions/nap
+  nap completions zsh > \"${fpath[1]}/_nap\"
+  nap completions fish > ~/.config/fish/completions/nap.fish")]
 pub struct Args {
-    shell: clap_complete::Shell,
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
 }
 
 /// Runs the command.

@@ -45,8 +45,10 @@ enum Command {
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
     /// List the models and aggregators: equations, sources, switches
+    #[command(after_help = list::MODELS_EXAMPLES)]
     Models,
     /// List the tasks: rules, read-outs, tracked cases
+    #[command(after_help = list::TASKS_EXAMPLES)]
     Tasks,
     /// Show a checkpoint: configuration, results, parameters
     Show(show::Args),
