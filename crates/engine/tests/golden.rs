@@ -15,7 +15,7 @@ use nap_engine::real::Real;
 use nap_engine::reference;
 use nap_engine::train::add_penalty;
 use support::case::{Case, Pass};
-use support::{GoldenFile, Report, error_at_scale, golden_dir, golden_paths};
+use support::{GoldenFile, Report, error_at_scale, golden_dir, golden_paths, say};
 
 /// Every case file; fails on a file that is no known kind and on a missing kind.
 fn case_files() -> Vec<GoldenFile> {
@@ -149,7 +149,7 @@ fn reference_pass(case: &Case, weights: &[f64]) -> (Pass<f64>, reference::Evalua
 fn golden_reference_equals_every_case() {
     let mut report = Report::default();
     let files = case_files();
-    println!("{} case files", files.len());
+    say(&format!("{} case files\n", files.len()));
     for file in files {
         let case = Case::new(file, Auto::Auto);
         compare_training(&mut report, &case, |weights| reference_pass(&case, weights).0);

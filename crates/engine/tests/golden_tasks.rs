@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use nap_engine::config::{RunConfig, TaskConfig, TaskName};
 use nap_engine::random::Purpose;
 use nap_engine::task::{Batch, CaseScore, DECIDING, FIRST, Task, argmax_first};
-use safetensors::{Dtype, SafeTensors};
 use support::Tensor;
 
 /// `tasks.safetensors`, remembering which arrays were read.
@@ -19,16 +18,7 @@ struct Tasks {
 
 impl Tasks {
     fn load() -> Self {
-        let mut paths = support::golden_paths();
-        paths.retain(|path| path.file_stem().is_some_and(|stem| stem == "tasks"));
-        assert_eq!(paths.len(), 1, "tasks.safetensors below {}", support::golden_dir().display());
-        let bytes = std::fs::read(&paths[0]).expect("a readable file");
-        let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
-        let arrays = file.tensors().into_iter().map(|(name, view)| {
-            let data = widen(view.dtype(), view.data());
-            (name, Tensor { shape: view.shape().to_vec(), data })
-        });
-        Self { arrays: arrays.collect(), read: RefCell::default() }
+        Self { arrays: support::golden_file("tasks").tensors, read: RefCell::default() }
     }
 
     fn get(&self, name: &str) -> Option<&Tensor> {
@@ -47,22 +37,7 @@ impl Tasks {
     }
 
     fn finish(&self, title: &str) {
-        println!("{title}: {} arrays compared", self.read.borrow().len());
-    }
-}
-
-fn widen(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
-    fn all<const N: usize>(bytes: &[u8], one: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-        bytes.as_chunks::<N>().0.iter().map(|&chunk| one(chunk)).collect()
-    }
-    match dtype {
-        Dtype::F64 => all(bytes, f64::from_le_bytes),
-        Dtype::F32 => all(bytes, |b| f64::from(f32::from_le_bytes(b))),
-        Dtype::I64 => all(bytes, |b| i64::from_le_bytes(b) as f64),
-        Dtype::I16 => all(bytes, |b| f64::from(i16::from_le_bytes(b))),
-        Dtype::I8 => all(bytes, |b| f64::from(i8::from_le_bytes(b))),
-        Dtype::U8 => all(bytes, |[b]: [u8; 1]| f64::from(b)),
-        other => panic!("unknown type {other:?}"),
+        support::say(&format!("{title}: {} arrays compared\n", self.read.borrow().len()));
     }
 }
 
