@@ -51,7 +51,8 @@ fn results(trained: &Trained) -> String {
     let Some(last) = trained.history.last() else {
         return "No epoch is finished.\n".to_owned();
     };
-    let mut text = format!("epoch {}{:16}    train  validation\n", last.epoch, "");
+    let epoch = format!("epoch {}", last.epoch);
+    let mut text = format!("{epoch:26} {:>7} {:>11}\n", "train", "validation");
     let mut line = |name: &str, train: f64, validation: f64| {
         text += &format!("  {name:24} {train:>7.4} {validation:>11.4}\n");
     };
