@@ -100,12 +100,24 @@ impl RunDir {
     pub fn create(&self, config: &RunConfig) -> anyhow::Result<()> {
         let text = resolve::to_toml(config)?;
         fs::create_dir_all(&self.path)
+            .and_then(|()| self.remove_temporary())
             .map_err(anyhow::Error::from)
             .and_then(|()| self.write(CONFIG, text.as_bytes()))
             .map_err(|error| {
                 let reason = error.root_cause();
                 bad(format!("cannot write to output directory {}: {reason}", self.path.display()))
             })
+    }
+
+    /// Removes what a killed write left behind.
+    fn remove_temporary(&self) -> std::io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// The run's trainer: from its checkpoint if it has one of this instruction set, and the
@@ -206,6 +218,9 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 pub fn read_checkpoint(path: &Path, last: bool) -> anyhow::Result<(PathBuf, Trained)> {
     let file = if path.is_dir() { path.join(if last { LAST } else { BEST }) } else { path.into() };
     let place = file.display();
+    if file.exists() && !file.is_file() {
+        return Err(bad(format!("checkpoint {place} is not a file")));
+    }
     let bytes = fs::read(&file).map_err(|error| {
         let hint =
             if path.is_dir() { "; expected a run directory with a finished epoch" } else { "" };
