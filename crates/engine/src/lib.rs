@@ -10,7 +10,7 @@
 //! | [`kernels::aggregate`] | one file per attention rule or pooling, and their registry |
 //! | [`arch`] | instruction sets and the matrix product, behind safe functions |
 //! | [`model`] | parameters, layers, the whole model |
-//! | [`reference`] | the whole model family in plain loops: the oracle of every fast path |
+//! | [`mod@reference`] | the whole model family in plain loops: the oracle of every fast path |
 //! | [`optim`] | Adam, learning rate schedules, gradient clipping |
 //! | [`task`] | the paper's tasks: generators, labels, tracked cases |
 //! | [`random`] | keyed random streams |

@@ -89,7 +89,7 @@ pub struct Row<'a, T> {
     pub bias: T,
     /// Added to the deviation or norm the row is divided by.
     pub epsilon: T,
-    /// Whether [`NormalizedL2`](normalized_l2) subtracts the mean first.
+    /// NAP-L2: whether the mean is subtracted first.
     pub centre: bool,
 }
 
