@@ -128,7 +128,7 @@ impl RunConfig {
     }
 
     /// A first run: NAP on `mode` with d = 32 and learning rate 0.3^6, a published cell of the
-    /// grid that takes about a minute.
+    /// grid that takes a minute or two.
     pub fn quickstart() -> Self {
         let mut config = Self::paper();
         config.model.dim = 32;

@@ -10,15 +10,18 @@
 //! Every file is written beside its place, flushed to disk and renamed. `last` is written after
 //! the others: whatever they hold beyond it, the resumed run writes again, to the same bits.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use nap_engine::config::RunConfig;
-use nap_engine::train::{Trained, Trainer};
+use nap_engine::task::Task;
+use nap_engine::train::{EpochRecord, Trained, Trainer};
+use serde_json::Value;
 
 use crate::error::bad;
+use crate::record;
 use crate::resolve::{self, Layers};
 
 /// The resumable state.
@@ -93,20 +96,38 @@ impl RunDir {
         }
     }
 
-    /// Creates the directory and stores the configuration.
+    /// Creates the directory, claims it for this process and stores the configuration. The
+    /// claim lasts as long as the file that is returned.
     ///
     /// # Errors
-    /// If that cannot be written.
-    pub fn create(&self, config: &RunConfig) -> anyhow::Result<()> {
+    /// If that cannot be written, or another process is at work there.
+    pub fn create(&self, config: &RunConfig) -> anyhow::Result<Option<File>> {
+        let place = self.path.display();
+        let unwritable = |error: &dyn std::fmt::Display| {
+            bad(format!("cannot write to output directory {place}: {error}"))
+        };
+        fs::create_dir_all(&self.path).map_err(|error| unwritable(&error))?;
+        // Where directories cannot be locked, nothing is claimed.
+        let lock = File::open(&self.path).ok();
+        if lock.as_ref().is_some_and(|f| matches!(f.try_lock(), Err(TryLockError::WouldBlock))) {
+            return Err(bad(format!("another process is at work in output directory {place}")));
+        }
+        self.remove_temporary().map_err(|error| unwritable(&error))?;
         let text = resolve::to_toml(config)?;
-        fs::create_dir_all(&self.path)
-            .and_then(|()| self.remove_temporary())
-            .map_err(anyhow::Error::from)
-            .and_then(|()| self.write(CONFIG, text.as_bytes()))
-            .map_err(|error| {
-                let reason = error.root_cause();
-                bad(format!("cannot write to output directory {}: {reason}", self.path.display()))
-            })
+        self.write(CONFIG, text.as_bytes()).map_err(|error| unwritable(&error.root_cause()))?;
+        Ok(lock)
+    }
+
+    /// Makes the stored records those of the trainer's finished epochs, no more and no fewer.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn align(&self, records: &[String], trainer: &Trainer) -> anyhow::Result<()> {
+        let stored = fs::read_to_string(self.path.join(METRICS)).unwrap_or_default();
+        if trainer.epochs_done() > 0 && stored != lines(records) {
+            self.write(METRICS, lines(records).as_bytes())?;
+        }
+        Ok(())
     }
 
     /// Removes what a killed write left behind.
@@ -153,14 +174,25 @@ impl RunDir {
             return Ok((fresh()?, Vec::new(), Some(note)));
         }
         let trainer = Trainer::resume(&bytes).map_err(unusable)?;
-        let records = self.records(trainer.epochs_done());
+        let records = self.records(&trainer);
         Ok((trainer, records, None))
     }
 
-    /// The records of the first `epochs` epochs, as lines.
-    fn records(&self, epochs: usize) -> Vec<String> {
+    /// The records of the trainer's finished epochs, as lines; one that was lost is made again
+    /// from the history, without its speed.
+    fn records(&self, trainer: &Trainer) -> Vec<String> {
         let text = fs::read_to_string(self.path.join(METRICS)).unwrap_or_default();
-        text.lines().take(epochs).map(str::to_owned).collect()
+        let mut stored = text.lines();
+        let cases = Task::new(&trainer.config().task).cases();
+        let of_epoch = |line: &&str, epoch: usize| {
+            let record = serde_json::from_str::<Value>(line);
+            record.is_ok_and(|record| record["epoch"] == epoch)
+        };
+        let line = |epoch: &EpochRecord| match stored.next().filter(|l| of_epoch(l, epoch.epoch)) {
+            Some(line) => line.to_owned(),
+            None => Value::Object(record::epoch(epoch, cases, f64::NAN)).to_string(),
+        };
+        trainer.history().iter().map(line).collect()
     }
 
     /// Stores a finished epoch.
@@ -171,8 +203,7 @@ impl RunDir {
         if trainer.last_epoch_is_best() {
             self.write(BEST, &trainer.weights())?;
         }
-        let text: String = records.iter().map(|line| format!("{line}\n")).collect();
-        self.write(METRICS, text.as_bytes())?;
+        self.write(METRICS, lines(records).as_bytes())?;
         self.save_state(trainer)
     }
 
@@ -188,6 +219,10 @@ impl RunDir {
         let path = self.path.join(name);
         write_atomically(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+fn lines(records: &[String]) -> String {
+    records.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// How files begin that are not in their place yet.

@@ -237,6 +237,67 @@ fn a_reader_who_leaves_is_no_error() {
 }
 
 #[test]
+fn a_reader_who_leaves_a_training_run_learns_how_to_go_on() {
+    let dir = tempdir().unwrap();
+    let (nap, tiny) = (env!("CARGO_BIN_EXE_nap"), TINY.join(" "));
+    let script = format!(
+        "{nap} train {tiny} --epochs 2000 --json --out run | head -1; exit ${{PIPESTATUS[0]}}"
+    );
+    let output =
+        Command::new("bash").current_dir(dir.path()).args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.ends_with("stopped; continue with: nap train --resume --out run\n"), "{text}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn nobody_to_tell_is_no_panic() {
+    let dir = tempdir().unwrap();
+    let nap = env!("CARGO_BIN_EXE_nap");
+    for (arguments, code) in [("train --task foo", 2), ("train --colour", 2)] {
+        let script = format!("{nap} {arguments} 2>/dev/full");
+        let status =
+            Command::new("bash").current_dir(dir.path()).args(["-c", &script]).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_directory_belongs_to_one_process() {
+    let dir = tempdir().unwrap();
+    let mut first = train(dir.path(), "run", &["--epochs", "100000", "--quiet"]).spawn().unwrap();
+    while !dir.path().join("run/last.safetensors").exists() {
+        assert_eq!(first.try_wait().unwrap(), None, "nap ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let line = support::refused(nap(dir.path()).args(["train", "--resume", "--out", "run"]));
+    assert!(line.contains("another process"), "{line}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn lost_and_surplus_records_are_put_right() {
+    let dir = tempdir().unwrap();
+    run(&mut train(dir.path(), "run", &[]), 0);
+    let path = dir.path().join("run/metrics.jsonl");
+    let whole = support::contents(&dir.path().join("run"));
+    let resume = || {
+        run(nap(dir.path()).args(["train", "--resume", "--out", "run", "--quiet"]), 0);
+        assert_eq!(support::contents(&dir.path().join("run")), whole);
+    };
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}{{\"epoch\": 4}}\n")).unwrap();
+    resume();
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    resume();
+    fs::remove_file(&path).unwrap();
+    resume();
+}
+
+#[test]
 fn a_checkpoint_is_shown_and_scored() {
     let dir = tempdir().unwrap();
     run(&mut train(dir.path(), "run", &["--task", "cases"]), 0);

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::BadInput;
+use crate::output::{Closed, note};
 pub use options::RunOptions;
 
 /// Normalized attention pooling (NAP), softmax transformers and pooling on the tasks of Richter
@@ -33,7 +34,7 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  nap train                               NAP learns `mode`, in about a minute
+  nap train                               NAP learns `mode`, in a minute or two
   nap train --model bert --seed 1         the same with a softmax transformer
   nap eval runs/mode-nap-d32-lr0.000729-s0 --seq 512
   nap config --preset paper               every setting of the paper's defaults, explained";
@@ -74,9 +75,12 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
     };
     result.unwrap_or_else(|error| {
+        if error.is::<Closed>() {
+            return ExitCode::SUCCESS;
+        }
         // One line, whatever the causes contain.
         let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
-        eprintln!("error: {line}");
+        note(format!("error: {line}\n"));
         ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
     })
 }
@@ -93,6 +97,6 @@ fn usage(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let paragraphs = text.lines().take_while(|line| !line.starts_with("Usage:"));
     let parts: Vec<_> = paragraphs.map(str::trim).filter(|line| !line.is_empty()).collect();
-    eprintln!("{}", parts.join(" "));
+    note(format!("{}\n", parts.join(" ")));
     ExitCode::from(2)
 }

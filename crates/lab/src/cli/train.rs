@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::RunOptions;
 use super::progress::Progress;
 use crate::error::bad;
-use crate::output::{print, print_line};
+use crate::output::{Closed, note, print, print_line};
 use crate::published;
 use crate::record;
 use crate::run_dir::{RunDir, State};
@@ -23,7 +23,7 @@ use crate::run_dir::{RunDir, State};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  nap train                                     NAP learns `mode`, d = 32, in about a minute
+  nap train                                     NAP learns `mode`, d = 32, in a minute or two
   nap train --task cases --model mte --lr 0.3^7 a softmax model on case distinction, d = 32
   nap train --preset paper                      the paper's defaults: cases, d = 128
   nap train my.toml --seed 3 --out runs/mine    a file, an option on top, a directory
@@ -58,19 +58,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = signals()?;
     let (config, dir) = plan(&args)?;
     // The trainer comes before the directory, so that a bad configuration leaves none behind.
-    let (trainer, records, note) = dir.trainer(&config)?;
-    dir.create(&config)?;
+    let (trainer, records, restart) = dir.trainer(&config)?;
+    let _lock = dir.create(&config)?;
+    dir.align(&records, &trainer)?;
     let say = |text: String| match (args.quiet, args.json) {
         (true, _) => Ok(()),
         (false, true) => {
-            eprint!("{text}");
+            note(text);
             Ok(())
         }
         (false, false) => print(text),
     };
     say(describe(&trainer, &dir))?;
-    if let Some(note) = note {
-        say(format!("note: {note}\n"))?;
+    if let Some(restart) = restart {
+        say(format!("note: {restart}\n"))?;
     }
     let started = Instant::now();
     let mut run = Run { args: &args, dir: &dir, trainer, records, stop };
@@ -80,12 +81,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Ok(false) => {
-            eprintln!("stopped; continue with: {}", dir.resume_command());
+            note(format!("stopped; continue with: {}\n", dir.resume_command()));
             Ok(ExitCode::from(1))
         }
         Err(error) => {
-            eprintln!("stopped; continue with: {}", dir.resume_command());
-            Err(error)
+            note(format!("stopped; continue with: {}\n", dir.resume_command()));
+            // A reader who has left wants no more, but the run is not done.
+            if error.is::<Closed>() { Ok(ExitCode::from(1)) } else { Err(error) }
         }
     }
 }
