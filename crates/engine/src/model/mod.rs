@@ -4,6 +4,7 @@ mod aggregation;
 pub mod architecture;
 pub mod family;
 mod feed_forward;
+mod flops;
 mod layer;
 mod network;
 pub mod positions;

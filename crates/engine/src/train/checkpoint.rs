@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
+use super::cost::memory_bytes;
 use super::evaluate::{Evaluator, Sequences};
-use super::{EpochRecord, Evaluation, MOST_BYTES, NUMERICS_VERSION, Trainer, memory_bytes};
+use super::{EpochRecord, Evaluation, MOST_BYTES, NUMERICS_VERSION, Trainer};
 use crate::config::{ConfigError, Positions, RunConfig};
 use crate::kernels::aggregate;
 use crate::model::Model;

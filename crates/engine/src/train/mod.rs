@@ -5,11 +5,13 @@
 //! checkpointing and resuming change nothing.
 
 mod checkpoint;
+mod cost;
 mod evaluate;
 
 use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointError, Trained};
+pub use cost::Cost;
 
 use crate::arch;
 use crate::config::{ConfigError, RunConfig};
@@ -21,6 +23,7 @@ use crate::optim::{Adam, clip, learning_rate};
 use crate::random::{Purpose, Stream};
 use crate::real::Real;
 use crate::task::{Batch, Task};
+use cost::memory_bytes;
 use evaluate::{Evaluator, Sequences};
 
 /// Changes whenever the same configuration and seed would give other numbers.
@@ -310,13 +313,4 @@ pub fn add_penalty<T: Real>(
         }
     }
     l2 * total
-}
-
-/// An estimate of the memory a run takes: parameters, activations and a batch's tokens and
-/// targets.
-fn memory_bytes(architecture: &Architecture, batch: usize, longest: usize) -> u64 {
-    let parameters = 16 * architecture.parameter_count() as u64;
-    let batch = 8 * batch as u64 * longest as u64;
-    let workspace = Model::<f32>::workspace_bytes(architecture, longest);
-    parameters.saturating_add(batch).saturating_add(workspace)
 }
