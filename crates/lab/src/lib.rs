@@ -10,3 +10,4 @@ pub mod published;
 pub mod record;
 pub mod resolve;
 pub mod run_dir;
+pub mod sweep;

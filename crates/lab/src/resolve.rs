@@ -139,6 +139,11 @@ impl Layers {
         Ok(self.config)
     }
 
+    /// The configuration so far, not checked.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
     fn table(&self) -> anyhow::Result<Table> {
         Ok(Table::try_from(&self.config)?)
     }
@@ -153,7 +158,10 @@ fn fit(old: &Value, new: Value) -> Value {
 }
 
 /// A learning rate, as a number or as "base^exponent".
-fn learning_rate(value: &Value) -> Result<f64, String> {
+///
+/// # Errors
+/// What is wrong, and what would be right.
+pub fn learning_rate(value: &Value) -> Result<f64, String> {
     let expected = "expected a number > 0, such as 0.002 or \"0.3^6\"";
     let wrong = || format!("learning rate {value}: {expected}");
     let rate = match value {
