@@ -11,7 +11,6 @@
 //! the others: whatever they hold beyond it, the resumed run writes again, to the same bits.
 
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -21,6 +20,7 @@ use nap_engine::train::{EpochRecord, Trained, Trainer};
 use serde_json::Value;
 
 use crate::error::bad;
+use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
 use crate::record;
 use crate::resolve::{self, Layers};
 
@@ -112,7 +112,7 @@ impl RunDir {
         if lock.as_ref().is_some_and(|f| matches!(f.try_lock(), Err(TryLockError::WouldBlock))) {
             return Err(bad(format!("another process is at work in output directory {place}")));
         }
-        self.remove_temporary().map_err(|error| unwritable(&error))?;
+        remove_beginning_with(&self.path, TEMPORARY).map_err(|error| unwritable(&error))?;
         let text = resolve::to_toml(config)?;
         self.write(CONFIG, text.as_bytes()).map_err(|error| unwritable(&error.root_cause()))?;
         Ok(lock)
@@ -126,17 +126,6 @@ impl RunDir {
         let stored = fs::read_to_string(self.path.join(METRICS)).unwrap_or_default();
         if trainer.epochs_done() > 0 && stored != lines(records) {
             self.write(METRICS, lines(records).as_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// Removes what a killed write left behind.
-    fn remove_temporary(&self) -> std::io::Result<()> {
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
-                fs::remove_file(entry.path())?;
-            }
         }
         Ok(())
     }
@@ -223,27 +212,6 @@ impl RunDir {
 
 fn lines(records: &[String]) -> String {
     records.iter().map(|line| format!("{line}\n")).collect()
-}
-
-/// How files begin that are not in their place yet.
-const TEMPORARY: &str = ".nap-";
-
-/// Writes a file whole or not at all, and to disk.
-fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
-    #[cfg(unix)]
-    {
-        // Temporary files are private; results are for the user's colleagues too.
-        use std::os::unix::fs::PermissionsExt;
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-    }
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    // The rename itself is durable only once the directory is.
-    File::open(directory)?.sync_all()?;
-    Ok(())
 }
 
 /// A checkpoint named directly or by its run directory, and its bytes.
