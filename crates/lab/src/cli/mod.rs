@@ -7,6 +7,9 @@ mod list;
 mod options;
 mod progress;
 mod show;
+mod signals;
+mod status;
+mod sweep;
 mod train;
 
 use std::process::ExitCode;
@@ -43,6 +46,12 @@ Examples:
 enum Command {
     /// Train a model and write a run directory
     Train(Box<train::Args>),
+    /// Train every model of a grid, resumably
+    Sweep(Box<sweep::SweepArgs>),
+    /// Show how far a sweep is, also while it runs
+    Status(status::Args),
+    /// Compute runs of a sweep again that failed
+    Retry(Box<sweep::RetryArgs>),
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
     /// List the models and aggregators: equations, sources, switches
@@ -67,6 +76,9 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Train(args) => train::run(*args),
+        Command::Sweep(args) => sweep::sweep(*args),
+        Command::Status(args) => status::run(&args),
+        Command::Retry(args) => sweep::retry(*args),
         Command::Eval(args) => eval::run(args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),

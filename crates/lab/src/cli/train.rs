@@ -11,8 +11,8 @@ use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Trainer};
 use serde_json::Value;
 
-use super::RunOptions;
 use super::progress::Progress;
+use super::{RunOptions, signals};
 use crate::error::bad;
 use crate::output::{Closed, note, print, print_line};
 use crate::published;
@@ -55,7 +55,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 /// On input that cannot be used, and if results cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // First of all, so that no write is cut short.
-    let stop = signals()?;
+    let stop = signals::stop_flag()?;
     let (config, dir) = plan(&args)?;
     // The trainer comes before the directory, so that a bad configuration leaves none behind.
     let (trainer, records, restart) = dir.trainer(&config)?;
@@ -156,16 +156,6 @@ fn default_path(config: &RunConfig) -> PathBuf {
     let name =
         format!("{}-{}-d{}-lr{rate}-s{}", task.name.as_str(), model.name, model.dim, train.seed);
     PathBuf::from("runs").join(name)
-}
-
-/// A flag that SIGINT and SIGTERM set; a second signal ends the program at once.
-fn signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 struct Run<'a> {

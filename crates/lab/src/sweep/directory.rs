@@ -7,6 +7,7 @@
 //! | `checkpoints/ID.safetensors` | a run that is under way |
 //! | `models/ID.best.safetensors`, `models/ID.last.safetensors` | with `--keep-checkpoints` |
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,9 @@ impl SweepDir {
         let dir = Self { path: path.to_owned() };
         if dir.spec_files()?.is_empty() {
             let place = path.display();
-            return Err(bad(format!("{place} holds no sweep: expected a directory of `nap sweep`")));
+            return Err(bad(format!(
+                "{place} holds no sweep: expected a directory of `nap sweep`"
+            )));
         }
         Ok(dir)
     }
@@ -60,8 +63,9 @@ impl SweepDir {
                 )));
             }
         }
-        let unwritable =
-            |error: std::io::Error| bad(format!("cannot write to output directory {place}: {error}"));
+        let unwritable = |error: std::io::Error| {
+            bad(format!("cannot write to output directory {place}: {error}"))
+        };
         for folder in [dir.journal_path(), dir.checkpoints_path()] {
             fs::create_dir_all(folder).map_err(unwritable)?;
         }
@@ -127,12 +131,21 @@ impl SweepDir {
         self.spec_files()?.into_iter().map(read).collect()
     }
 
-    /// The grids of the sweeps stored here.
+    /// The grids of the sweeps stored here; one that is part of another is left out.
     ///
     /// # Errors
     /// If one cannot be read.
     pub fn grids(&self) -> anyhow::Result<Vec<Grid>> {
-        self.specs()?.iter().map(Grid::new).collect()
+        let mut grids = self.specs()?.iter().map(Grid::new).collect::<anyhow::Result<Vec<_>>>()?;
+        grids.sort_by_key(|grid| std::cmp::Reverse(grid.runs.len()));
+        let mut kept: Vec<(Grid, HashSet<RunId>)> = Vec::new();
+        for grid in grids {
+            let ids: HashSet<_> = grid.runs.iter().map(|run| run.id).collect();
+            if !kept.iter().any(|(_, larger)| ids.is_subset(larger)) {
+                kept.push((grid, ids));
+            }
+        }
+        Ok(kept.into_iter().map(|(grid, _)| grid).collect())
     }
 
     /// The runs with a checkpoint: those under way, and those that were interrupted.
@@ -205,7 +218,7 @@ impl SweepDir {
 
 /// The runs of several grids, each once.
 pub fn distinct(grids: &[Grid]) -> Vec<&PlannedRun> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     grids.iter().flat_map(|grid| &grid.runs).filter(|run| seen.insert(run.id)).collect()
 }
 

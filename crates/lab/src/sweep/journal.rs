@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use nap_engine::train::NUMERICS_VERSION;
@@ -31,9 +31,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer whose file is made with its first record; no other writer may have its name.
+    /// A writer whose file is made with its first record and named after `name`.
     pub fn new(directory: &Path, name: &str) -> Self {
-        let name = format!("{name}.jsonl");
+        let name = name.to_owned();
         Self { directory: directory.to_owned(), name, file: None, length: 0 }
     }
 
@@ -46,8 +46,7 @@ impl Writer {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let path = self.directory.join(&self.name);
-                let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+                let file = self.create()?;
                 File::open(&self.directory)?.sync_all()?;
                 self.file.insert(file)
             }
@@ -61,6 +60,19 @@ impl Writer {
             }
         }
         result
+    }
+
+    /// Makes a file that no other process has.
+    fn create(&self) -> std::io::Result<File> {
+        let mut number = 1;
+        loop {
+            let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+            let path = self.directory.join(format!("{}{suffix}.jsonl", self.name));
+            match OpenOptions::new().append(true).create_new(true).open(path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                result => return result,
+            }
+        }
     }
 }
 
@@ -85,7 +97,7 @@ impl Journal {
     pub fn read(directory: &Path) -> anyhow::Result<Self> {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
             Err(error) => return Err(bad(format!("cannot read {}: {error}", directory.display()))),
@@ -113,7 +125,9 @@ impl Journal {
             };
             let running: Vec<_> = (0..threads).map(start).collect();
             let joined = running.into_iter().map(std::thread::ScopedJoinHandle::join);
-            joined.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            joined
+                .map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
         });
         let mut journal = Self::default();
         for part in parts {
@@ -355,8 +369,8 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         writer.append(&record(1, 0.5)).unwrap();
         writer.append(&record(2, 0.5)).unwrap();
-        assert!(Writer::new(dir.path(), "a").append(&record(3, 0.5)).is_err());
-        Writer::new(dir.path(), "b").append(&record(3, 0.5)).unwrap();
+        Writer::new(dir.path(), "a").append(&record(3, 0.5)).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         let journal = Journal::read(dir.path()).unwrap();
         assert_eq!((journal.runs.len(), journal.notes.len()), (3, 0));
         assert!(Journal::read(&dir.path().join("none")).unwrap().runs.is_empty());

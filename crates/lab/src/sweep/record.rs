@@ -125,8 +125,8 @@ impl RunRecord {
 
     /// As a line, its end included.
     pub fn to_line(&self) -> String {
-        let json = serde_json::to_string(self)
-            .unwrap_or_else(|_| unreachable!("plain values serialise"));
+        let json =
+            serde_json::to_string(self).unwrap_or_else(|_| unreachable!("plain values serialise"));
         json + "\n"
     }
 }

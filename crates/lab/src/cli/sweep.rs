@@ -1,0 +1,338 @@
+//! `nap sweep` and `nap retry`: compute the runs of a grid.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::signals;
+use crate::error::bad;
+use crate::output::{note, print, print_line};
+use crate::sweep::directory::SweepDir;
+use crate::sweep::grid::{Grid, PlannedRun};
+use crate::sweep::journal::Journal;
+use crate::sweep::presets::presets;
+use crate::sweep::record::Status;
+use crate::sweep::runner::{self, Settings, Totals};
+use crate::sweep::schedule::{Order, Shard, arrange};
+use crate::sweep::spec::Restrictions;
+use crate::sweep::view::{Mode, View, duration};
+
+/// Train every model of a grid; the same command continues after any interruption.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  nap sweep list                                the paper's sweeps
+  nap sweep mode-dim --x 8..32 --seeds 2        part of one
+  nap sweep mode-dim --x 8..32 --seeds 5        three more seeds of the same
+  nap sweep my.toml --out results --jobs 8      a sweep file (docs/sweeps.md)
+  nap sweep mode-dim --time 2h                  stops after two hours; go on with the same command
+  nap sweep mode-dim --shard 3/64               the third of 64 shares, in one common directory")]
+pub struct SweepArgs {
+    /// `list`, a name of the list, or a sweep file (TOML)
+    sweep: String,
+    #[command(flatten)]
+    restrictions: Restrictions,
+    /// Directory of the results [default: sweeps/NAME]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Share i of n, as 3/64 [default: all; in a Slurm array, the task's share]
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    #[command(flatten)]
+    execution: Execution,
+}
+
+/// Compute runs again that failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  nap retry sweeps/mode-dim --failed")]
+pub struct RetryArgs {
+    /// Directory of a sweep
+    directory: PathBuf,
+    /// The runs that failed
+    #[arg(long, required = true)]
+    failed: bool,
+    #[command(flatten)]
+    execution: Execution,
+}
+
+/// How runs are computed.
+#[derive(Debug, clap::Args)]
+pub struct Execution {
+    /// Models trained at the same time [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    jobs: Option<u16>,
+    /// Order of the runs
+    #[arg(long, value_enum, default_value_t)]
+    order: Order,
+    /// Most memory of the runs under way together, as 8GiB [default: 80 % of what is free]
+    #[arg(long, value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Stop after this time, as 2h or 90m
+    #[arg(long, value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// Stop at the first run that fails
+    #[arg(long)]
+    fail_fast: bool,
+    /// How often a run under way is stored
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    checkpoint_every: Duration,
+    /// Keep the best and the last weights of every run, in the folder `models`
+    #[arg(long)]
+    keep_checkpoints: bool,
+    /// Print nothing but notes and errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// `nap sweep`.
+///
+/// # Errors
+/// On input that cannot be used, and if results cannot be written.
+pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
+    if args.sweep == "list" {
+        return list();
+    }
+    let stop = signals::stop_flag()?;
+    let spec = args.restrictions.resolve(&args.sweep)?;
+    let grid = Grid::new(&spec)?;
+    let shard = match args.shard {
+        Some(shard) => Some(shard),
+        None => Shard::from_slurm(|name| std::env::var(name).ok()).map_err(bad)?,
+    };
+    let path = args.out.unwrap_or_else(|| PathBuf::from("sweeps").join(&spec.name));
+    let dir = SweepDir::create(&path, &spec)?;
+    let journal = dir.journal()?;
+    if let Err(error) = dir.tidy(&journal) {
+        note(format!("note: cannot tidy {}: {error}\n", dir.checkpoints_path().display()));
+    }
+    grid.notes.iter().chain(&journal.notes).for_each(|text| note(format!("note: {text}\n")));
+    let all: Vec<_> = grid.runs.iter().collect();
+    let mine = shard.map_or_else(|| all.clone(), |shard| shard.of(&all));
+    let known = |run: &&&PlannedRun| !journal.runs.contains_key(&run.id);
+    let to_do: Vec<_> = mine.iter().filter(known).copied().collect();
+    let failed = mine.iter().filter(|run| {
+        journal.runs.get(&run.id).is_some_and(|record| record.status == Status::Failed)
+    });
+    let sweep =
+        Sweep { dir: &dir, grid: &grid, journal: &journal, execution: &args.execution, stop };
+    if !args.execution.quiet {
+        let share = shard.map_or(String::new(), |shard| format!("share {shard}: "));
+        print_line(format!(
+            "sweep {} in {}: {share}{} runs, {} done, {} to do on {} cores",
+            spec.name,
+            path.display(),
+            mine.len(),
+            mine.len() - to_do.len(),
+            to_do.len(),
+            args.execution.jobs(),
+        ))?;
+    }
+    sweep.compute(to_do, failed.count())
+}
+
+/// `nap retry`.
+///
+/// # Errors
+/// On input that cannot be used, and if results cannot be written.
+pub fn retry(args: RetryArgs) -> anyhow::Result<ExitCode> {
+    let stop = signals::stop_flag()?;
+    let dir = SweepDir::open(&args.directory)?;
+    let mut code = ExitCode::SUCCESS;
+    for grid in dir.grids()? {
+        // Read again for each grid: they may have runs in common.
+        let journal = dir.journal()?;
+        let failed = |run: &&PlannedRun| {
+            journal.runs.get(&run.id).is_some_and(|record| record.status == Status::Failed)
+        };
+        let to_do: Vec<_> = grid.runs.iter().filter(failed).collect();
+        if !args.execution.quiet {
+            print_line(format!("sweep {}: {} runs failed", grid.spec.name, to_do.len()))?;
+        }
+        let (grid, journal, stop) = (&grid, &journal, Arc::clone(&stop));
+        let sweep = Sweep { dir: &dir, grid, journal, execution: &args.execution, stop };
+        let one = sweep.compute(to_do, 0)?;
+        if one != ExitCode::SUCCESS {
+            code = one;
+        }
+    }
+    Ok(code)
+}
+
+/// `nap sweep list`.
+fn list() -> anyhow::Result<ExitCode> {
+    let mut text = String::from(
+        "The paper's sweeps: learning rates 0.3^1 ... 0.3^10 against one other parameter, 5 seeds.\n\
+         Models: nap, non, mte, bert, sum and max unless --models names others.\n\n",
+    );
+    for preset in presets() {
+        text += &format!("{:20} {}\n", preset.spec.name, preset.summary);
+    }
+    print(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Sweep<'a> {
+    dir: &'a SweepDir,
+    grid: &'a Grid,
+    journal: &'a Journal,
+    execution: &'a Execution,
+    stop: Arc<AtomicBool>,
+}
+
+impl Sweep<'_> {
+    /// Computes these runs and says what came of it.
+    fn compute(&self, to_do: Vec<&PlannedRun>, failed_before: usize) -> anyhow::Result<ExitCode> {
+        let settings = self.execution.settings();
+        let runs = arrange(to_do, self.execution.order, settings.jobs);
+        let mode = self.execution.mode();
+        let mut view = View::new(mode, self.grid, &runs, self.journal, settings.jobs);
+        let computed =
+            runner::compute(self.dir, &runs, &settings, &self.stop, &runner::train, &mut |event| {
+                view.event(event)
+            });
+        view.finish();
+        let totals = computed.inspect_err(|_| note(continuation()))?;
+        if !self.execution.quiet && !runs.is_empty() {
+            print(summary(&totals, settings.jobs))?;
+        }
+        let place = self.dir.path().display();
+        let failed = totals.failed + failed_before;
+        if failed > 0 {
+            note(format!(
+                "{failed} runs failed; compute them again with: nap retry {place} --failed\n"
+            ));
+        }
+        if totals.too_large > 0 {
+            let limit = settings.memory as f64 / f64::from(1 << 30);
+            note(format!(
+                "{} runs need more memory than the limit of {limit:.1} GiB (--memory) and were left\n",
+                totals.too_large
+            ));
+        }
+        if totals.left > 0 {
+            note(continuation());
+        }
+        let in_time = settings.time.is_some_and(|time| totals.elapsed >= time);
+        let interrupted = totals.left > 0 && !in_time;
+        let good = failed == 0 && totals.too_large == 0 && !interrupted;
+        Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+}
+
+impl Execution {
+    /// Number of workers: as asked for, as Slurm allots, or one per core.
+    pub fn jobs(&self) -> usize {
+        let allotted = std::env::var("SLURM_CPUS_PER_TASK").ok().and_then(|n| n.parse().ok());
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(|| allotted.filter(|&n| n > 0).unwrap_or_else(cores), usize::from)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            jobs: self.jobs(),
+            memory: self.memory.unwrap_or_else(free_memory),
+            fail_fast: self.fail_fast,
+            time: self.time,
+            checkpoint_every: self.checkpoint_every,
+            keep_checkpoints: self.keep_checkpoints,
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        if self.quiet {
+            Mode::Quiet
+        } else if std::io::stdout().is_terminal() && std::io::stderr().is_terminal() {
+            Mode::Live
+        } else {
+            Mode::Lines
+        }
+    }
+}
+
+/// What to do to go on.
+fn continuation() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+,^%:@".contains(c);
+    let quote = |argument: String| match argument.chars().all(plain) && !argument.is_empty() {
+        true => argument,
+        false => format!("'{}'", argument.replace('\'', r"'\''")),
+    };
+    let arguments: Vec<_> = std::env::args_os()
+        .skip(1)
+        .map(|argument| quote(argument.to_string_lossy().into_owned()))
+        .collect();
+    format!("stopped; continue with: nap {}\n", arguments.join(" "))
+}
+
+/// What was done, and what the cores' time went into.
+fn summary(totals: &Totals, jobs: usize) -> String {
+    let cores = totals.elapsed.as_secs_f64() * jobs as f64;
+    let share = |time: Duration| 100.0 * time.as_secs_f64() / cores.max(1e-9);
+    let times = &totals.times;
+    let rest = times.setup + times.compute + times.store;
+    format!(
+        "{} runs finished, {} failed, {} left, in {}; core time: training and evaluation {:.1} %, \
+         setting up {:.1} %, storing {:.1} %, waiting {:.1} %\n",
+        totals.finished,
+        totals.failed,
+        totals.left + totals.too_large,
+        duration(totals.elapsed),
+        share(times.compute),
+        share(times.setup),
+        share(times.store),
+        (100.0 - share(rest)).max(0.0),
+    )
+}
+
+/// 80 % of what is free, of the machine or of the control group.
+fn free_memory() -> u64 {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    let machine = system.available_memory();
+    let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    match machine.min(group) {
+        // Unknown.
+        0 => u64::MAX,
+        bytes => bytes / 5 * 4,
+    }
+}
+
+/// Bytes, as in 8GiB, 500MB or 1000000.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let expected = || "expected a size such as 8GiB or 500MB".to_owned();
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(expected()),
+    };
+    let bytes = number.parse::<f64>().map_err(|_| expected())? * factor;
+    if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(expected()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_bytes("8GiB"), Ok(8 << 30));
+        assert_eq!(parse_bytes("1.5 MB"), Ok(1_500_000));
+        assert_eq!(parse_bytes("1000"), Ok(1000));
+        for wrong in ["", "GiB", "1 parsec", "-1", "0", "1e9"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

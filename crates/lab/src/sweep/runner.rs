@@ -1,0 +1,419 @@
+//! Computes runs: workers that each train one model at a time and record how it ended.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context as _;
+use nap_engine::train::{Trained, Trainer};
+
+use super::directory::SweepDir;
+use super::grid::PlannedRun;
+use super::journal::Writer;
+use super::record::{RunRecord, Status, Wall};
+use crate::files::write_atomically;
+
+/// How runs are computed.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Number of workers, one model each.
+    pub jobs: usize,
+    /// Runs under way together take no more memory, in bytes.
+    pub memory: u64,
+    /// Stop at the first run that fails.
+    pub fail_fast: bool,
+    /// Stop when this is over.
+    pub time: Option<Duration>,
+    /// A run under way is stored this often.
+    pub checkpoint_every: Duration,
+    /// Keep the best and the last weights of every run.
+    pub keep_checkpoints: bool,
+}
+
+/// What happens while runs are computed. `run` is an index of the list of runs.
+#[derive(Debug)]
+pub enum Event {
+    /// A worker begins or resumes a run.
+    #[allow(missing_docs, reason = "the names say it")]
+    Started { worker: usize, run: usize, epochs_done: usize },
+    /// A worker has finished an epoch.
+    #[allow(missing_docs, reason = "the names say it")]
+    Epoch { worker: usize, epochs_done: usize },
+    /// A run has ended and is recorded.
+    #[allow(missing_docs, reason = "the names say it")]
+    Ended { worker: usize, run: usize, record: Box<RunRecord> },
+    /// A worker has put its run aside, to be resumed.
+    #[allow(missing_docs, reason = "the names say it")]
+    Stopped { worker: usize },
+    /// Something that a user should know.
+    Note(String),
+    /// Time has passed.
+    Tick,
+}
+
+/// What came of the runs.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Runs that finished.
+    pub finished: usize,
+    /// Runs that failed.
+    pub failed: usize,
+    /// Runs that need more memory than the limit, and were not begun.
+    pub too_large: usize,
+    /// Runs that were not begun or not ended when it stopped.
+    pub left: usize,
+    /// Seconds of the cores.
+    pub times: Times,
+    /// Seconds in all, by the clock.
+    pub elapsed: Duration,
+}
+
+/// How long the workers did what.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
+    /// Initial weights and buffers, or reading a checkpoint.
+    pub setup: Duration,
+    /// Training and evaluation.
+    pub compute: Duration,
+    /// Writing records and checkpoints.
+    pub store: Duration,
+}
+
+/// How a run was left.
+pub enum Executed {
+    /// Every epoch is done.
+    Finished(Box<RunRecord>),
+    /// It was put aside.
+    Stopped,
+}
+
+/// What a run's execution may use.
+pub struct Context<'a> {
+    dir: &'a SweepDir,
+    settings: &'a Settings,
+    stop: &'a AtomicBool,
+    events: &'a Sender<Event>,
+    worker: usize,
+    run: usize,
+    times: Times,
+}
+
+impl Context<'_> {
+    fn send(&self, event: Event) {
+        // The receiver outlives the workers.
+        let _ = self.events.send(event);
+    }
+}
+
+/// Executes a run; an error is the reason why it failed.
+pub type Execute = dyn Fn(&PlannedRun, &mut Context) -> anyhow::Result<Executed> + Sync;
+
+/// Computes the runs in their order, until all have ended, `stop` is set, or the time is over.
+///
+/// # Errors
+/// If a record cannot be written, or what `on_event` returns. What was recorded stays whole.
+pub fn compute(
+    dir: &SweepDir,
+    runs: &[&PlannedRun],
+    settings: &Settings,
+    stop: &AtomicBool,
+    execute: &Execute,
+    on_event: &mut dyn FnMut(Event) -> anyhow::Result<()>,
+) -> anyhow::Result<Totals> {
+    let started = Instant::now();
+    let fits = |run: usize| runs[run].cost.memory_bytes <= settings.memory;
+    let queue: VecDeque<_> = (0..runs.len()).filter(|&run| fits(run)).collect();
+    let mut totals = Totals { too_large: runs.len() - queue.len(), ..Totals::default() };
+    let queue =
+        Queue { runs, stop, waiting: Mutex::new((queue, settings.memory)), freed: Condvar::new() };
+    catch_worker_panics();
+    let (sender, receiver) = mpsc::channel();
+    let mut result = Ok(());
+    std::thread::scope(|scope| {
+        let start = |worker: usize| {
+            let (sender, queue) = (sender.clone(), &queue);
+            let work = move || {
+                let worked = work(worker, dir, settings, queue, execute, &sender);
+                if worked.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                worked
+            };
+            std::thread::Builder::new().name(format!("{WORKER}{worker}")).spawn_scoped(scope, work)
+        };
+        let workers: Vec<_> = (0..settings.jobs).map(start).collect();
+        drop(sender);
+        loop {
+            let event = match receiver.recv_timeout(Duration::from_millis(250)) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => Event::Tick,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if let Event::Ended { record, .. } = &event {
+                match record.status {
+                    Status::Finished => totals.finished += 1,
+                    Status::Failed => totals.failed += 1,
+                }
+            }
+            let over = settings.time.is_some_and(|time| started.elapsed() >= time);
+            if over || (settings.fail_fast && totals.failed > 0) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            if let Err(error) = on_event(event) {
+                stop.store(true, Ordering::Relaxed);
+                result = Err(error);
+            }
+        }
+        for worker in workers {
+            let worked = match worker.context("cannot start a worker").map(|w| w.join()) {
+                Ok(Ok(worked)) => worked,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                Err(error) => Err(error),
+            };
+            match worked {
+                Ok(times) => totals.times.add(times),
+                Err(error) if result.is_ok() => result = Err(error),
+                Err(_) => {}
+            }
+        }
+    });
+    totals.elapsed = started.elapsed();
+    totals.left = runs.len() - totals.finished - totals.failed - totals.too_large;
+    result.map(|()| totals)
+}
+
+/// The runs that wait for a worker, and the memory that is free.
+struct Queue<'a> {
+    runs: &'a [&'a PlannedRun],
+    stop: &'a AtomicBool,
+    waiting: Mutex<(VecDeque<usize>, u64)>,
+    freed: Condvar,
+}
+
+impl Queue<'_> {
+    /// The next run that the free memory has room for; none when all are taken or it is time to
+    /// stop.
+    fn take(&self) -> Option<usize> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let (runs, memory) = &mut *waiting;
+            if runs.is_empty() || self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let bytes = |run: usize| self.runs[run].cost.memory_bytes;
+            if let Some(at) = runs.iter().position(|&run| bytes(run) <= *memory) {
+                let run = runs.remove(at)?;
+                *memory -= bytes(run);
+                return Some(run);
+            }
+            let wait = self.freed.wait_timeout(waiting, Duration::from_millis(250));
+            waiting = wait.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Gives a run's memory back.
+    fn free(&self, run: usize) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.1 += self.runs[run].cost.memory_bytes;
+        self.freed.notify_all();
+    }
+}
+
+/// One worker: takes runs until there are none. An error means that records cannot be stored.
+fn work(
+    worker: usize,
+    dir: &SweepDir,
+    settings: &Settings,
+    queue: &Queue,
+    execute: &Execute,
+    events: &Sender<Event>,
+) -> anyhow::Result<Times> {
+    let host = host();
+    let mut journal =
+        Writer::new(&dir.journal_path(), &format!("{host}-{}-{worker}", std::process::id()));
+    let mut times = Times::default();
+    while let Some(run) = queue.take() {
+        let planned = queue.runs[run];
+        let stop = queue.stop;
+        let started = Instant::now();
+        let mut context =
+            Context { dir, settings, stop, events, worker, run, times: Times::default() };
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(planned, &mut context)));
+        queue.free(run);
+        let failed = |reason: String| {
+            let wall = wall(&host, started.elapsed(), 0, Duration::ZERO);
+            Box::new(RunRecord::failed(planned.id, &planned.config, reason, wall))
+        };
+        let record = match executed {
+            Ok(Ok(Executed::Finished(record))) => record,
+            Ok(Ok(Executed::Stopped)) => {
+                context.send(Event::Stopped { worker });
+                times.add(context.times);
+                continue;
+            }
+            Ok(Err(error)) => failed(format!("{error:#}")),
+            Err(_) => failed(format!("panic: {}", LAST_PANIC.take())),
+        };
+        let storing = Instant::now();
+        journal.append(&record).with_context(|| {
+            format!("cannot store a record in {}", dir.journal_path().display())
+        })?;
+        // A checkpoint that stays behind is removed by the next process.
+        let _ = dir.remove_checkpoint(planned.id);
+        context.times.store += storing.elapsed();
+        times.add(context.times);
+        context.send(Event::Ended { worker, run, record });
+    }
+    Ok(times)
+}
+
+/// Trains a run from its checkpoint or its beginning.
+///
+/// # Errors
+/// If its configuration cannot be computed.
+pub fn train(planned: &PlannedRun, context: &mut Context) -> anyhow::Result<Executed> {
+    let started = Instant::now();
+    let mut trainer = begin(planned, context)?;
+    context.times.setup += started.elapsed();
+    let (worker, run) = (context.worker, context.run);
+    context.send(Event::Started { worker, run, epochs_done: trainer.epochs_done() });
+    let per_epoch = trainer.config().train.steps_per_epoch;
+    let (mut steps, mut stepping) = (0, Duration::ZERO);
+    let mut stored = Instant::now();
+    while !trainer.finished() {
+        let begun = Instant::now();
+        while trainer.steps_done() < per_epoch {
+            trainer.step();
+            steps += 1;
+            let stop = context.stop.load(Ordering::Relaxed);
+            if stop || stored.elapsed() >= context.settings.checkpoint_every {
+                let storing = Instant::now();
+                save(planned, &trainer, context);
+                context.times.store += storing.elapsed();
+                stored = Instant::now();
+                if stop {
+                    return Ok(Executed::Stopped);
+                }
+            }
+        }
+        stepping += begun.elapsed();
+        trainer.finish_epoch();
+        context.times.compute += begun.elapsed();
+        context.send(Event::Epoch { worker, epochs_done: trainer.epochs_done() });
+        if context.settings.keep_checkpoints {
+            keep(planned, &trainer, context)?;
+        }
+    }
+    let wall = wall(&host(), started.elapsed(), steps, stepping);
+    Ok(Executed::Finished(Box::new(RunRecord::finished(planned.id, &trainer, wall))))
+}
+
+/// The trainer, from a checkpoint that fits or from the beginning.
+fn begin(planned: &PlannedRun, context: &Context) -> anyhow::Result<Trainer> {
+    let path = context.dir.checkpoint_path(planned.id);
+    let resumed = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => Some(Err(error.to_string())),
+        Ok(bytes) => Some(resume(planned, &bytes)),
+    };
+    match resumed {
+        None => {}
+        Some(Ok(trainer)) => return Ok(trainer),
+        Some(Err(reason)) => {
+            context.send(Event::Note(format!("{}: {reason}: the run starts again", path.display())))
+        }
+    }
+    Ok(Trainer::new(planned.config.clone())?)
+}
+
+fn resume(planned: &PlannedRun, bytes: &[u8]) -> Result<Trainer, String> {
+    let trained = Trained::read(bytes).map_err(|error| error.to_string())?;
+    if trained.config != planned.config {
+        return Err("it belongs to another run".to_owned());
+    }
+    let isa = nap_engine::arch::isa().name();
+    if trained.isa != isa {
+        return Err(format!("it was computed with {}, this machine has {isa}", trained.isa));
+    }
+    Trainer::resume(bytes).map_err(|error| error.to_string())
+}
+
+/// Stores the state of a run under way. Where that fails the run goes on: its record matters.
+fn save(planned: &PlannedRun, trainer: &Trainer, context: &Context) {
+    let path = context.dir.checkpoint_path(planned.id);
+    if let Err(error) = write_atomically(&path, &trainer.checkpoint()) {
+        context.send(Event::Note(format!("cannot write {}: {error}", path.display())));
+    }
+}
+
+/// Keeps the best and the last weights.
+fn keep(planned: &PlannedRun, trainer: &Trainer, context: &Context) -> anyhow::Result<()> {
+    let folder = context.dir.models_path();
+    let write = |kind: &str, bytes: &[u8]| {
+        let path = folder.join(format!("{}.{kind}.safetensors", planned.id));
+        fs::create_dir_all(&folder)
+            .and_then(|()| write_atomically(&path, bytes))
+            .with_context(|| format!("cannot write {}", path.display()))
+    };
+    if trainer.last_epoch_is_best() {
+        write("best", &trainer.weights())?;
+    }
+    if trainer.finished() { write("last", &trainer.checkpoint()) } else { Ok(()) }
+}
+
+impl Times {
+    fn add(&mut self, other: Self) {
+        self.setup += other.setup;
+        self.compute += other.compute;
+        self.store += other.store;
+    }
+}
+
+fn wall(host: &str, elapsed: Duration, steps: usize, stepping: Duration) -> Wall {
+    let round = |x: f64| (x * 1000.0).round() / 1000.0;
+    let speed = if steps == 0 { 0.0 } else { steps as f64 / stepping.as_secs_f64().max(1e-9) };
+    Wall {
+        finished: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        host: host.to_owned(),
+        seconds: round(elapsed.as_secs_f64()),
+        steps_per_s: round(speed),
+    }
+}
+
+/// The machine's name, as a file name may have it.
+fn host() -> String {
+    let name = sysinfo::System::host_name().unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "-.".contains(*c);
+    let name: String = name.chars().filter(plain).take(64).collect();
+    if name.is_empty() { "host".to_owned() } else { name }
+}
+
+/// How the names of worker threads begin.
+const WORKER: &str = "nap-worker-";
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// A panic of a worker is a run's reason to fail, not a message on the terminal.
+fn catch_worker_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name().is_some_and(|name| name.starts_with(WORKER)) {
+                let message = info.payload_as_str().unwrap_or("unknown");
+                let place = info.location().map(|place| format!(" at {place}"));
+                LAST_PANIC.set(format!("{message}{}", place.unwrap_or_default()));
+            } else {
+                default(info);
+            }
+        }));
+    });
+}
