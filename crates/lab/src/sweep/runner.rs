@@ -408,7 +408,10 @@ fn catch_worker_panics() {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if std::thread::current().name().is_some_and(|name| name.starts_with(WORKER)) {
-                let message = info.payload_as_str().unwrap_or("unknown");
+                let payload = info.payload();
+                let text = payload.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+                let message = text.unwrap_or("unknown");
                 let place = info.location().map(|place| format!(" at {place}"));
                 LAST_PANIC.set(format!("{message}{}", place.unwrap_or_default()));
             } else {

@@ -17,11 +17,7 @@ pub enum Order {
 
 /// The runs in the order in which `jobs` workers should take them. The last ones are sorted
 /// largest first, so that the workers finish together.
-pub fn arrange<'a>(
-    mut runs: Vec<&'a PlannedRun>,
-    order: Order,
-    jobs: usize,
-) -> Vec<&'a PlannedRun> {
+pub fn arrange(mut runs: Vec<&PlannedRun>, order: Order, jobs: usize) -> Vec<&PlannedRun> {
     let seconds = PlannedRun::nominal_seconds;
     let seed = |run: &PlannedRun| run.config.train.seed;
     // Stable: what is equal stays in the order of the grid.
