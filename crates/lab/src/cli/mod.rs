@@ -3,6 +3,7 @@
 mod completions;
 mod config;
 mod eval;
+mod export;
 mod list;
 mod options;
 mod progress;
@@ -52,6 +53,8 @@ enum Command {
     Status(status::Args),
     /// Compute runs of a sweep again that failed
     Retry(Box<sweep::RetryArgs>),
+    /// Write results as CSV, Parquet or TensorBoard event files
+    Export(export::Args),
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
     /// List the models and aggregators: equations, sources, switches
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Export(args) => export::run(&args),
         Command::Eval(args) => eval::run(args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),

@@ -311,7 +311,8 @@ pub fn train(planned: &PlannedRun, context: &mut Context) -> anyhow::Result<Exec
         }
     }
     let wall = wall(&host(), started.elapsed(), steps, stepping);
-    Ok(Executed::Finished(Box::new(RunRecord::finished(planned.id, &trainer, wall))))
+    let record = RunRecord::finished(planned.id, trainer.config(), trainer.history(), wall);
+    Ok(Executed::Finished(Box::new(record)))
 }
 
 /// The trainer, from a checkpoint that fits or from the beginning.
