@@ -102,7 +102,7 @@ impl std::str::FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('/').and_then(|(index, count)| {
             let (index, count) = (index.parse::<usize>().ok()?, count.parse::<usize>().ok()?);
-            (1..=count).contains(&index).then_some(Self { index: index - 1, count })
+            (1..=count).contains(&index).then(|| Self { index: index - 1, count })
         });
         parsed.ok_or_else(|| "expected i/n with i from 1 to n, such as 3/64".to_owned())
     }
