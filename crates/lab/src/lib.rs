@@ -1,7 +1,9 @@
 //! The program `nap`: train, compare and explore normalized attention.
 //!
-//! Data flows one way: arguments and files -> [`resolve`] -> a plain
+//! Data flows one way. A single run: arguments and files -> [`resolve`] -> a plain
 //! [`RunConfig`](nap_engine::config::RunConfig) -> the engine's trainer -> a [`run_dir`].
+//! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
+//! [`sweep::journal`] -> [`export`].
 
 pub mod cli;
 pub mod error;
