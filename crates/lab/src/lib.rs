@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod error;
+pub mod export;
 pub mod files;
 pub mod output;
 pub mod published;

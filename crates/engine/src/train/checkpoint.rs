@@ -139,6 +139,8 @@ pub struct Trained {
     pub isa: String,
     /// The engine version that trained it.
     pub version: String,
+    /// The numerics version that trained it.
+    pub numerics: u32,
     diverged: bool,
 }
 
@@ -159,6 +161,7 @@ impl Trained {
             history: metadata.history,
             isa: metadata.isa,
             version: metadata.version,
+            numerics: metadata.numerics,
             diverged: metadata.diverged,
             config: metadata.config,
         })

@@ -16,6 +16,8 @@ pub struct Cost {
     pub training_tokens: f64,
     /// Tokens times layers of the evaluations.
     pub evaluation_tokens: f64,
+    /// Number of parameters.
+    pub parameters: usize,
     /// An estimate of the memory it takes, in bytes.
     pub memory_bytes: u64,
 }
@@ -45,6 +47,7 @@ impl Cost {
             evaluation_tokens: epochs
                 * layers
                 * (scored_short * short as f64 + scored_long * long as f64),
+            parameters: architecture.parameter_count(),
             memory_bytes: memory_bytes(&architecture, train.batch, long.max(short)),
         })
     }

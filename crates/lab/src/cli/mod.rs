@@ -3,11 +3,14 @@
 mod completions;
 mod config;
 mod eval;
+mod export;
 mod list;
 mod options;
+mod plan;
 mod progress;
 mod show;
 mod signals;
+mod slurm;
 mod status;
 mod sweep;
 mod train;
@@ -48,10 +51,17 @@ enum Command {
     Train(Box<train::Args>),
     /// Train every model of a grid, resumably
     Sweep(Box<sweep::SweepArgs>),
+    /// Show what a sweep will take on this machine, and what of it is done
+    Plan(plan::Args),
     /// Show how far a sweep is, also while it runs
     Status(status::Args),
     /// Compute runs of a sweep again that failed
     Retry(Box<sweep::RetryArgs>),
+    /// Compute a sweep on a Slurm cluster
+    #[command(subcommand)]
+    Slurm(slurm::Command),
+    /// Write results as CSV, Parquet or TensorBoard event files
+    Export(export::Args),
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
     /// List the models and aggregators: equations, sources, switches
@@ -79,6 +89,9 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Export(args) => export::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),

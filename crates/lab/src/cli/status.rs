@@ -22,10 +22,10 @@ Examples:
   nap status sweeps/mode-dim --json")]
 pub struct Args {
     /// Directory of a sweep
-    directory: PathBuf,
+    pub directory: PathBuf,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// Counts of runs.

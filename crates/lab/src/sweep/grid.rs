@@ -32,14 +32,9 @@ pub struct PlannedRun {
 
 impl PlannedRun {
     /// Seconds on a nominal core: what runs are ordered and shared out by, the same everywhere.
-    ///
-    /// 75 GFLOP/s in matrix products; pointwise work per token and layer that grows with the
-    /// width, and a constant; a third of it without the backward pass.
     pub fn nominal_seconds(&self) -> f64 {
-        let cost = &self.cost;
-        let tokens = cost.training_tokens + cost.evaluation_tokens / 3.0;
-        let width = self.config.model.dim as f64;
-        cost.flops() / 75e9 + tokens * (8e-7 + 8e-8 * width)
+        let (training, evaluation) = nominal_seconds(&self.config, &self.cost);
+        training + evaluation
     }
 
     /// What tells it from its neighbours, as in `nap dim 8 lr 0.3^5 seed 0`.
@@ -50,6 +45,17 @@ impl PlannedRun {
         }
         text + &format!(" seed {}", self.config.train.seed)
     }
+}
+
+/// Seconds of training and of evaluation on a nominal core: 75 GFLOP/s in matrix products;
+/// pointwise work per token and layer that grows with the width, and a constant; a third of that
+/// without the backward pass.
+pub fn nominal_seconds(config: &RunConfig, cost: &Cost) -> (f64, f64) {
+    let per_token = 8e-7 + 8e-8 * config.model.dim as f64;
+    (
+        cost.training_flops / 75e9 + cost.training_tokens * per_token,
+        cost.evaluation_flops / 75e9 + cost.evaluation_tokens * per_token / 3.0,
+    )
 }
 
 /// A sweep and its runs.

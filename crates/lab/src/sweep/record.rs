@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use nap_engine::config::RunConfig;
 use nap_engine::task::Task;
-use nap_engine::train::{NUMERICS_VERSION, Trainer};
+use nap_engine::train::{EpochRecord, NUMERICS_VERSION};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::identity::{PRECISION, RunId};
@@ -67,17 +67,16 @@ pub struct Wall {
 pub struct Epochs(pub IndexMap<String, Vec<f64>>);
 
 impl RunRecord {
-    /// The record of a trainer that has finished.
-    pub fn finished(id: RunId, trainer: &Trainer, wall: Wall) -> Self {
-        let history = trainer.history();
+    /// The record of a run whose epochs are all done.
+    pub fn finished(id: RunId, config: &RunConfig, history: &[EpochRecord], wall: Wall) -> Self {
         let diverged = history.iter().find(|epoch| epoch.diverged);
         Self {
             status: Status::Finished,
+            reason: None,
             diverged_at: diverged.map(|epoch| epoch.epoch),
-            epochs: Epochs::of(trainer),
-            ..Self::failed(id, trainer.config(), String::new(), wall)
+            epochs: Epochs::of(config, history),
+            ..Self::failed(id, config, String::new(), wall)
         }
-        .without_reason()
     }
 
     /// The record of a run that could not be computed.
@@ -96,11 +95,6 @@ impl RunRecord {
             epochs: Epochs::default(),
             wall,
         }
-    }
-
-    fn without_reason(mut self) -> Self {
-        self.reason = None;
-        self
     }
 
     /// Whether it says the same, clock, machine and program build aside.
@@ -132,15 +126,14 @@ impl RunRecord {
 }
 
 impl Epochs {
-    fn of(trainer: &Trainer) -> Self {
-        let history = trainer.history();
+    fn of(config: &RunConfig, history: &[EpochRecord]) -> Self {
         let mut columns = IndexMap::new();
         let mut put = |name: String, values: Vec<f64>| columns.insert(name, values);
         put("train_loss".to_owned(), history.iter().map(|e| e.train_loss).collect());
         put("train_accuracy".to_owned(), history.iter().map(|e| e.train_accuracy).collect());
         put("val_loss".to_owned(), history.iter().map(|e| e.validation.loss).collect());
         put("val_accuracy".to_owned(), history.iter().map(|e| e.validation.accuracy).collect());
-        for (i, case) in Task::new(&trainer.config().task).cases().iter().enumerate() {
+        for (i, case) in Task::new(&config.task).cases().iter().enumerate() {
             let name = case.name;
             put(format!("train_case_{name}"), history.iter().map(|e| e.train_cases[i]).collect());
             let validation = history.iter().map(|e| e.validation.cases[i]);

@@ -112,7 +112,7 @@ impl Context<'_> {
 }
 
 /// Executes a run; an error is the reason why it failed.
-pub type Execute = dyn Fn(&PlannedRun, &mut Context) -> anyhow::Result<Executed> + Sync;
+pub type Execute<'a> = dyn Fn(&PlannedRun, &mut Context) -> anyhow::Result<Executed> + Sync + 'a;
 
 /// Computes the runs in their order, until all have ended, `stop` is set, or the time is over.
 ///
@@ -311,7 +311,8 @@ pub fn train(planned: &PlannedRun, context: &mut Context) -> anyhow::Result<Exec
         }
     }
     let wall = wall(&host(), started.elapsed(), steps, stepping);
-    Ok(Executed::Finished(Box::new(RunRecord::finished(planned.id, &trainer, wall))))
+    let record = RunRecord::finished(planned.id, trainer.config(), trainer.history(), wall);
+    Ok(Executed::Finished(Box::new(record)))
 }
 
 /// The trainer, from a checkpoint that fits or from the beginning.
@@ -408,7 +409,10 @@ fn catch_worker_panics() {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if std::thread::current().name().is_some_and(|name| name.starts_with(WORKER)) {
-                let message = info.payload_as_str().unwrap_or("unknown");
+                let payload = info.payload();
+                let text = payload.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+                let message = text.unwrap_or("unknown");
                 let place = info.location().map(|place| format!(" at {place}"));
                 LAST_PANIC.set(format!("{message}{}", place.unwrap_or_default()));
             } else {
@@ -416,4 +420,123 @@ fn catch_worker_panics() {
             }
         }));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::grid::Grid;
+    use crate::sweep::spec::SweepSpec;
+    use std::sync::atomic::AtomicUsize;
+
+    const SWEEP: &str = "seeds = 6\n[axes]\ndim = [8, 16]";
+
+    fn settings(jobs: usize) -> Settings {
+        Settings {
+            jobs,
+            memory: u64::MAX,
+            fail_fast: false,
+            time: None,
+            checkpoint_every: Duration::from_secs(60),
+            keep_checkpoints: false,
+        }
+    }
+
+    /// Runs the grid with a stand-in for training; the totals and what the journal then holds.
+    fn compute_with(
+        settings: &Settings,
+        execute: &Execute,
+    ) -> (Totals, crate::sweep::journal::Journal) {
+        let spec = SweepSpec::parse(SWEEP, "mine", "mine").unwrap();
+        let grid = Grid::new(&spec).unwrap();
+        let runs: Vec<_> = grid.runs.iter().collect();
+        let place = tempfile::tempdir().unwrap();
+        let dir = SweepDir::create(place.path(), &spec).unwrap();
+        let stop = AtomicBool::new(false);
+        let totals = compute(&dir, &runs, settings, &stop, execute, &mut |_| Ok(())).unwrap();
+        (totals, dir.journal().unwrap())
+    }
+
+    fn finished(run: &PlannedRun) -> anyhow::Result<Executed> {
+        let wall = wall("here", Duration::ZERO, 0, Duration::ZERO);
+        let record = RunRecord::finished(run.id, &run.config, &[], wall);
+        Ok(Executed::Finished(Box::new(record)))
+    }
+
+    #[test]
+    fn a_failing_run_is_recorded_with_its_reason_and_the_others_go_on() {
+        let execute = |run: &PlannedRun, _: &mut Context| match run.config.train.seed {
+            1 => panic!("seed {}", run.config.train.seed),
+            2 => anyhow::bail!("no luck"),
+            _ => finished(run),
+        };
+        let (totals, journal) = compute_with(&settings(3), &execute);
+        assert_eq!((totals.finished, totals.failed, totals.left), (8, 4, 0));
+        assert_eq!(journal.runs.len(), 12);
+        for record in journal.runs.values() {
+            let reason = record.reason.as_deref().unwrap_or_default();
+            match record.config.train.seed {
+                1 => assert!(reason.starts_with("panic: seed 1 at "), "{reason}"),
+                2 => assert_eq!(reason, "no luck"),
+                _ => assert_eq!(record.status, Status::Finished),
+            }
+        }
+    }
+
+    #[test]
+    fn fail_fast_stops_at_the_first_failure() {
+        let execute = |run: &PlannedRun, context: &mut Context| {
+            if run.config.train.seed == 0 {
+                anyhow::bail!("no luck");
+            }
+            // As training does, until it is told to stop.
+            while !context.stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(Executed::Stopped)
+        };
+        let (totals, journal) =
+            compute_with(&Settings { fail_fast: true, ..settings(2) }, &execute);
+        assert!(totals.failed >= 1 && totals.finished == 0 && totals.left >= 10, "{totals:?}");
+        assert_eq!(journal.runs.len(), totals.failed);
+    }
+
+    #[test]
+    fn runs_under_way_stay_within_the_memory() {
+        let spec = SweepSpec::parse(SWEEP, "mine", "mine").unwrap();
+        let grid = Grid::new(&spec).unwrap();
+        let bytes = |dim: usize| {
+            let run = grid.runs.iter().find(|run| run.config.model.dim == dim);
+            run.unwrap().cost.memory_bytes
+        };
+        let (small, large) = (bytes(8), bytes(16));
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let execute = |run: &PlannedRun, _: &mut Context| {
+            let bytes = run.cost.memory_bytes as usize;
+            most.fetch_max(now.fetch_add(bytes, Ordering::SeqCst) + bytes, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(2));
+            now.fetch_sub(bytes, Ordering::SeqCst);
+            finished(run)
+        };
+        let (totals, _) =
+            compute_with(&Settings { memory: small + large, ..settings(4) }, &execute);
+        assert_eq!(totals.finished, 12);
+        assert!(most.load(Ordering::SeqCst) as u64 <= small + large);
+        // A run that is too large for the limit is left, and not recorded.
+        let (totals, journal) = compute_with(&Settings { memory: small, ..settings(4) }, &execute);
+        assert_eq!((totals.finished, totals.too_large, journal.runs.len()), (6, 6, 6));
+    }
+
+    #[test]
+    fn time_is_up_when_it_is_up() {
+        let execute = |_: &PlannedRun, context: &mut Context| {
+            while !context.stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(Executed::Stopped)
+        };
+        let time = Some(Duration::from_millis(20));
+        let (totals, journal) = compute_with(&Settings { time, ..settings(2) }, &execute);
+        assert_eq!((totals.left, journal.runs.len()), (12, 0));
+    }
 }

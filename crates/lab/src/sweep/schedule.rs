@@ -17,11 +17,7 @@ pub enum Order {
 
 /// The runs in the order in which `jobs` workers should take them. The last ones are sorted
 /// largest first, so that the workers finish together.
-pub fn arrange<'a>(
-    mut runs: Vec<&'a PlannedRun>,
-    order: Order,
-    jobs: usize,
-) -> Vec<&'a PlannedRun> {
+pub fn arrange(mut runs: Vec<&PlannedRun>, order: Order, jobs: usize) -> Vec<&PlannedRun> {
     let seconds = PlannedRun::nominal_seconds;
     let seed = |run: &PlannedRun| run.config.train.seed;
     // Stable: what is equal stays in the order of the grid.
@@ -106,7 +102,7 @@ impl std::str::FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('/').and_then(|(index, count)| {
             let (index, count) = (index.parse::<usize>().ok()?, count.parse::<usize>().ok()?);
-            (1..=count).contains(&index).then_some(Self { index: index - 1, count })
+            (1..=count).contains(&index).then(|| Self { index: index - 1, count })
         });
         parsed.ok_or_else(|| "expected i/n with i from 1 to n, such as 3/64".to_owned())
     }

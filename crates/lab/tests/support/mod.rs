@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod sweep;
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,0 +1,110 @@
+//! Results for other programs: tables of runs and epochs, and TensorBoard's event files.
+//!
+//! Rows come in a canonical order and, but for the columns whose names begin with `wall_`, depend
+//! on the runs alone: two exports of the same runs are equal to the byte.
+
+pub mod csv;
+pub mod parquet;
+pub mod select;
+pub mod table;
+pub mod tensorboard;
+
+use std::path::Path;
+
+use nap_engine::train::{NUMERICS_VERSION, Trained};
+
+use crate::error::bad;
+use crate::run_dir::{LAST, RunDir, State};
+use crate::sweep::directory::SweepDir;
+use crate::sweep::identity::RunId;
+use crate::sweep::journal::Journal;
+use crate::sweep::record::{RunRecord, Wall};
+
+/// The records of a sweep's directory, of a run's directory that has finished, or of a file of
+/// journal lines.
+///
+/// # Errors
+/// If there are none.
+pub fn read(path: &Path) -> anyhow::Result<Journal> {
+    let place = path.display();
+    if path.is_file() {
+        let bytes =
+            std::fs::read(path).map_err(|error| bad(format!("cannot read {place}: {error}")))?;
+        return Ok(Journal::parse(&place.to_string(), &bytes));
+    }
+    let last = path.join(LAST);
+    if last.is_file() {
+        return read_run(path, &last);
+    }
+    SweepDir::open(path)?.journal()
+}
+
+/// The record of a directory of `nap train`.
+fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
+    let place = last.display();
+    let bytes =
+        std::fs::read(last).map_err(|error| bad(format!("cannot read {place}: {error}")))?;
+    let trained = Trained::read(&bytes).map_err(|error| bad(format!("{place}: {error}")))?;
+    let mut journal = Journal::default();
+    if trained.numerics != NUMERICS_VERSION {
+        let versions = format!("version {}, this program has {NUMERICS_VERSION}", trained.numerics);
+        journal.notes.push(format!("{place}: its numerics are of {versions}: left aside"));
+        return Ok(journal);
+    }
+    let finished = trained.epoch == trained.config.train.epochs;
+    match RunDir::new(path.to_owned()).state()? {
+        State::Run(config) if finished && *config == trained.config => {
+            let wall = Wall {
+                finished: String::new(),
+                host: String::new(),
+                seconds: 0.0,
+                steps_per_s: 0.0,
+            };
+            let id = RunId::of(&trained.config);
+            let record = RunRecord::finished(id, &trained.config, &trained.history, wall);
+            let (isa, version) = (trained.isa, trained.version);
+            journal.runs.insert(id, RunRecord { isa, version, ..record });
+        }
+        _ => journal.notes.push(format!("{}: its run has not finished", path.display())),
+    }
+    Ok(journal)
+}
+
+/// The records in the canonical order: by task, model, the configuration's keys, and seed.
+pub fn in_order(journal: &Journal) -> Vec<&RunRecord> {
+    let mut records: Vec<_> = journal.runs.values().collect();
+    records.sort_by(|a, b| order(a, b));
+    records
+}
+
+fn order(a: &RunRecord, b: &RunRecord) -> std::cmp::Ordering {
+    let whole = |r: &RunRecord| {
+        let (model, task, train) = (&r.config.model, &r.config.task, &r.config.train);
+        [
+            task.name as usize,
+            task.readout as usize,
+            position(&model.name),
+            model.dim,
+            model.layers,
+            model.heads,
+            task.length,
+            task.vocab,
+            train.batch,
+            // From -64.
+            (task.case_bias + 64) as usize,
+        ]
+    };
+    let real = |r: &RunRecord| {
+        let (model, train) = (&r.config.model, &r.config.train);
+        [model.init_factor, model.dropout, train.l2, -train.learning_rate]
+    };
+    let reals = real(a).into_iter().zip(real(b)).map(|(a, b)| a.total_cmp(&b));
+    let reals = reals.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then);
+    let seeds = a.config.train.seed.cmp(&b.config.train.seed);
+    whole(a).cmp(&whole(b)).then(reals).then(seeds).then(a.id.cmp(&b.id))
+}
+
+fn position(model: &str) -> usize {
+    let families = &nap_engine::model::family::FAMILIES;
+    families.iter().position(|family| family.name == model).unwrap_or(families.len())
+}
