@@ -83,6 +83,11 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         seconds: 1.0,
         steps_per_s: 1.0,
     };
-    reads_back(&RunRecord::finished(RunId::of(trainer.config()), &trainer, wall));
+    reads_back(&RunRecord::finished(
+        RunId::of(trainer.config()),
+        trainer.config(),
+        trainer.history(),
+        wall,
+    ));
     true
 }
