@@ -162,8 +162,12 @@ fn fit(old: &Value, new: Value) -> Value {
 /// # Errors
 /// What is wrong, and what would be right.
 pub fn learning_rate(value: &Value) -> Result<f64, String> {
-    let expected = "expected a number > 0, such as 0.002 or \"0.3^6\"";
-    let wrong = || format!("learning rate {value}: {expected}");
+    let expected = "expected a number > 0 within the range of f32, such as 0.002 or \"0.3^6\"";
+    let wrong = || match value {
+        // Hundreds of digits otherwise.
+        Value::Float(rate) if rate.abs() > 1e9 => format!("learning rate {rate:e}: {expected}"),
+        other => format!("learning rate {other}: {expected}"),
+    };
     let rate = match value {
         Value::Float(rate) => *rate,
         Value::Integer(rate) => *rate as f64,
@@ -189,7 +193,11 @@ fn canonical(rate: f64) -> f64 {
 /// An option's text as a TOML value; what is none is a string.
 pub fn value(text: &str) -> Value {
     let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok();
-    parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
+    // A text of several lines may hold more than a value.
+    parsed
+        .filter(|table| table.len() == 1)
+        .and_then(|mut t| t.remove("value"))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 /// Sets `section.key` in a layer.

@@ -64,7 +64,10 @@ fn a_cancelled_and_resubmitted_array_gives_what_a_local_run_gives() {
     let first = submit(dir.path(), "4");
     let status = run(nap(dir.path()).args(["slurm", "status", "cluster"]), 0);
     let status = String::from_utf8(status.stdout).unwrap();
-    assert!(status.contains("1 jobs were submitted") && status.contains(job(&first)), "{status}");
+    assert!(
+        status.contains("jobs submitted: 1; tasks in the queue: ") && status.contains(job(&first)),
+        "{status}"
+    );
     wait_until("the first record", || !journal_lines(&cluster).is_empty());
     assert!(Command::new("scancel").arg(job(&first)).status().unwrap().success());
     wait_until("cancelling", || queue().is_empty());

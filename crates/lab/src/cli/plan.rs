@@ -12,7 +12,7 @@ use crate::sweep::grid::{Grid, PlannedRun};
 use crate::sweep::journal::Journal;
 use crate::sweep::plan::{Estimate, estimate};
 use crate::sweep::spec::Restrictions;
-use crate::sweep::view::duration;
+use crate::sweep::view::{bytes, duration};
 
 /// Show what a sweep will take on this machine, and what of it is done.
 #[derive(Debug, clap::Args)]
@@ -223,12 +223,5 @@ fn table(name: &str, parts: &[Part]) -> String {
 fn flops(count: f64) -> String {
     let units = [(1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")];
     let (size, unit) = units.into_iter().find(|(size, _)| count >= *size).unwrap_or((1e6, "MFLOP"));
-    format!("{:.1} {unit}", count / size)
-}
-
-fn bytes(count: u64) -> String {
-    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB")];
-    let count = count as f64;
-    let (size, unit) = units.into_iter().find(|(size, _)| count >= *size).unwrap_or((1e3, "kB"));
     format!("{:.1} {unit}", count / size)
 }

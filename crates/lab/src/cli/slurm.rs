@@ -145,11 +145,7 @@ fn show(path: &Path) -> anyhow::Result<ExitCode> {
     let numeric = |id: &&str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
     let jobs: Vec<_> = text.lines().map(str::trim).filter(numeric).map(str::to_owned).collect();
     let queue = slurm::queue(&jobs)?;
-    print_line(format!(
-        "{} jobs were submitted, {} tasks are in the queue",
-        jobs.len(),
-        queue.len()
-    ))?;
+    print_line(format!("jobs submitted: {}; tasks in the queue: {}", jobs.len(), queue.len()))?;
     for [id, state, time, place] in queue {
         print_line(format!("  {id:14} {state:12} {time:>12}  {place}"))?;
     }

@@ -18,7 +18,7 @@ use crate::sweep::record::Status;
 use crate::sweep::runner::{self, Settings, Totals};
 use crate::sweep::schedule::{Order, Shard, arrange};
 use crate::sweep::spec::Restrictions;
-use crate::sweep::view::{Mode, View, duration};
+use crate::sweep::view::{Mode, View, bytes, duration};
 
 /// Train every model of a grid; the same command continues after any interruption.
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,7 @@ pub struct Execution {
     #[arg(long, value_parser = parse_bytes)]
     memory: Option<u64>,
     /// Stop after this time, as 2h or 90m
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = parse_time)]
     time: Option<Duration>,
     /// Stop at the first run that fails
     #[arg(long)]
@@ -208,10 +208,10 @@ impl Sweep<'_> {
             ));
         }
         if totals.too_large > 0 {
-            let limit = settings.memory as f64 / f64::from(1 << 30);
             note(format!(
-                "{} runs need more memory than the limit of {limit:.1} GiB (--memory) and were left\n",
-                totals.too_large
+                "{} runs need more memory than the limit of {} (--memory) and were left\n",
+                totals.too_large,
+                bytes(settings.memory)
             ));
         }
         if totals.left > 0 {
@@ -293,12 +293,20 @@ fn free_memory() -> u64 {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     let machine = system.available_memory();
-    let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    // What a group's files occupy in the cache is free all the same.
+    let group = system.cgroup_limits();
+    let group = group.map_or(u64::MAX, |limits| limits.total_memory.saturating_sub(limits.rss));
     match machine.min(group) {
         // Unknown.
         0 => u64::MAX,
         bytes => bytes / 5 * 4,
     }
+}
+
+/// A time that lets something happen.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(time) }
 }
 
 /// Bytes, as in 8GiB, 500MB or 1000000.

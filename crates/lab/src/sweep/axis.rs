@@ -139,7 +139,8 @@ impl Axis {
         if let Some((from, to)) = ends {
             let parse = |text: &str| {
                 let text = text.trim().trim_start_matches('=');
-                AxisValue::new(&self.key, resolve::value(text)).number.ok_or_else(|| {
+                let value = AxisValue::new(&self.key, resolve::value(text)).number;
+                value.or_else(|| number(text)).filter(|_| !text.starts_with('.')).ok_or_else(|| {
                     format!("{wanted}: expected a range such as 8..64 or 0.3^3..0.3^7; {has}")
                 })
             };
@@ -244,7 +245,8 @@ fn progression(name: &str, key: &str, table: &Table, config: &Table) -> Result<V
         let power = number.powi(exponent as i32);
         match value_of(config, key) {
             Some(Value::Float(_)) => Ok(Value::Float(power)),
-            _ if power.fract() == 0.0 && power <= 9e15 => Ok(Value::Integer(power as i64)),
+            _ if power > 9e15 => Err(format!("axis {name}: {base}^{exponent} is too large")),
+            _ if power.fract() == 0.0 => Ok(Value::Integer(power as i64)),
             Some(Value::Integer(_)) => {
                 let expected = format!("{key} takes whole numbers");
                 Err(format!("axis {name}: {base}^{exponent} = {power}: {expected}"))
@@ -338,6 +340,8 @@ mod tests {
         assert_eq!(restricted("bias", "{ min = -3, range = 8 }", "-2..=1").unwrap(), "-2 -1 0 1");
         assert!(restricted("dim", dim, "24").unwrap_err().contains("8, 16"));
         assert!(restricted("dim", dim, "20..30").unwrap_err().contains("dim has the values"));
+        assert!(restricted("dim", dim, "8...64").unwrap_err().contains("8..64"));
+        assert_eq!(restricted("lr", lr, "0.3^9..0.3^999").unwrap(), "0.3^9 0.3^10");
         assert!(restricted("dim", dim, "8..wide").unwrap_err().contains("8..64"));
         assert_eq!(restricted("model.gain", "[true, false]", "false").unwrap(), "false");
     }

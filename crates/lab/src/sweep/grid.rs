@@ -135,7 +135,8 @@ impl Grid {
         }
         let notes = explain(spec, &invalid, &valid)?;
         if runs.is_empty() {
-            return Err(bad(format!("{}: the grid is empty", spec.name)));
+            let why = notes.first().map_or(String::new(), |note| format!(": {note}"));
+            return Err(bad(format!("sweep {}: the grid is empty{why}", spec.name)));
         }
         Ok(Self { spec: spec.clone(), runs, skipped: invalid.len(), notes })
     }
@@ -163,7 +164,12 @@ fn configuration(spec: &SweepSpec, model: usize, place: &[usize]) -> anyhow::Res
 /// The learning rate of a point, if it varies.
 fn rate(spec: &SweepSpec, place: &[usize]) -> anyhow::Result<Option<f64>> {
     let axis = spec.axes.iter().zip(place).find(|(axis, _)| axis.key == LEARNING_RATE);
-    axis.map(|(axis, &at)| resolve::learning_rate(&axis.values[at].value).map_err(bad)).transpose()
+    axis.map(|(axis, &at)| {
+        let place = format!("sweep {}, axis {}", spec.name, axis.name());
+        let rate = resolve::learning_rate(&axis.values[at].value);
+        rate.map_err(|error| bad(format!("{place}: {error}")))
+    })
+    .transpose()
 }
 
 /// Notes on the points that are left out; an error where a value itself is wrong.

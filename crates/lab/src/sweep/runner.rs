@@ -148,6 +148,9 @@ pub fn compute(
             std::thread::Builder::new().name(format!("{WORKER}{worker}")).spawn_scoped(scope, work)
         };
         let workers: Vec<_> = (0..settings.jobs).map(start).collect();
+        if workers.iter().any(Result::is_err) {
+            stop.store(true, Ordering::Relaxed);
+        }
         drop(sender);
         loop {
             let event = match receiver.recv_timeout(Duration::from_millis(250)) {

@@ -8,7 +8,7 @@ use super::grid::PlannedRun;
 /// The order of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Order {
-    /// Cheapest first, whole cells early
+    /// Cheapest first
     #[default]
     Cheapest,
     /// One seed of every cell, then the next: the whole picture early
@@ -39,6 +39,9 @@ pub fn arrange(mut runs: Vec<&PlannedRun>, order: Order, jobs: usize) -> Vec<&Pl
     runs
 }
 
+/// No sweep is cut into more.
+const MOST_SHARES: usize = 1_000_000;
+
 /// One of several shares of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
@@ -55,21 +58,22 @@ impl Shard {
     /// If the environment contradicts itself.
     pub fn from_slurm(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         let Some(task) = variable("SLURM_ARRAY_TASK_ID") else { return Ok(None) };
-        let number = |name: &str, text: &str| {
+        let number = |name: &str, text: Option<String>| {
+            let text = text.ok_or(format!("{name} is not in the environment: expected --shard"))?;
             let wrong = |_| format!("{name}={text} in the environment: expected a whole number");
             text.parse::<usize>().map_err(wrong)
         };
-        let read = |name: &str, default: usize| match variable(name) {
-            Some(text) => number(name, &text),
-            None => Ok(default),
+        let read = |name: &str| number(name, variable(name));
+        let task = number("SLURM_ARRAY_TASK_ID", Some(task))?;
+        let [first, last] = [read("SLURM_ARRAY_TASK_MIN")?, read("SLURM_ARRAY_TASK_MAX")?];
+        let step = match variable("SLURM_ARRAY_TASK_STEP") {
+            None => 1,
+            step => number("SLURM_ARRAY_TASK_STEP", step)?.max(1),
         };
-        let task = number("SLURM_ARRAY_TASK_ID", &task)?;
-        let first = read("SLURM_ARRAY_TASK_MIN", 0)?;
-        let last = read("SLURM_ARRAY_TASK_MAX", task)?;
-        let step = read("SLURM_ARRAY_TASK_STEP", 1)?.max(1);
-        if !(first..=last).contains(&task) || last.saturating_sub(first) > 10_000_000 {
+        if !(first..=last).contains(&task) || (last - first) / step >= MOST_SHARES {
             return Err(format!(
-                "SLURM_ARRAY_TASK_ID={task} in the environment: expected between {first} and {last}"
+                "SLURM_ARRAY_TASK_ID={task} in the environment, of {first} to {last}: expected one \
+                 of at most {MOST_SHARES} array tasks"
             ));
         }
         Ok(Some(Self { index: (task - first) / step, count: (last - first) / step + 1 }))
@@ -102,9 +106,12 @@ impl std::str::FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('/').and_then(|(index, count)| {
             let (index, count) = (index.parse::<usize>().ok()?, count.parse::<usize>().ok()?);
-            (1..=count).contains(&index).then(|| Self { index: index - 1, count })
+            let some = (1..=count).contains(&index) && count <= MOST_SHARES;
+            some.then(|| Self { index: index - 1, count })
         });
-        parsed.ok_or_else(|| "expected i/n with i from 1 to n, such as 3/64".to_owned())
+        parsed.ok_or_else(|| {
+            format!("expected i/n with i from 1 to n, such as 3/64, and n at most {MOST_SHARES}")
+        })
     }
 }
 
@@ -192,7 +199,7 @@ mod tests {
     #[test]
     fn shards_from_options_and_from_slurm() {
         assert_eq!("3/64".parse(), Ok(Shard { index: 2, count: 64 }));
-        for wrong in ["0/4", "5/4", "1", "1/0", "a/b", "-1/2", ""] {
+        for wrong in ["0/4", "5/4", "1", "1/0", "a/b", "-1/2", "", "1/9223372036854775807"] {
             assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
         }
         let slurm = |variables: &[(&str, &str)]| {
@@ -207,6 +214,9 @@ mod tests {
         let step = ("SLURM_ARRAY_TASK_STEP", "2");
         assert_eq!(slurm(&[task, min, max, step]), Ok(Some(Shard { index: 2, count: 5 })));
         assert!(slurm(&[("SLURM_ARRAY_TASK_ID", "x")]).is_err());
+        assert!(slurm(&[task]).unwrap_err().contains("MIN is not in the environment"));
+        let endless = ("SLURM_ARRAY_TASK_MAX", "999999999999");
+        assert!(slurm(&[task, min, endless]).unwrap_err().contains("at most 1000000"));
         assert!(slurm(&[task, min, ("SLURM_ARRAY_TASK_MAX", "4")]).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! What a sweep is: models, axes, seeds and what is fixed; sweep files and restrictions.
 
+use std::io::Read;
 use std::path::Path;
 
 use nap_engine::config::RunConfig;
@@ -14,6 +15,9 @@ use crate::resolve::{self, Layers};
 
 /// The most seeds of a cell.
 const MOST_SEEDS: u64 = 10_000;
+
+/// No sweep file is longer, in bytes.
+const LONGEST_FILE: u64 = 16 << 20;
 
 /// A sweep: every model at every point of a grid, with several seeds.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +53,9 @@ impl SweepSpec {
                 "sweep {name}{hint}: expected a name of `nap sweep list` or a sweep file"
             )));
         }
-        let text = std::fs::read_to_string(path)
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text))
             .map_err(|error| bad(format!("cannot read {name}: {error}")))?;
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("sweep");
         Self::parse(&text, stem, name)
@@ -76,7 +82,7 @@ impl SweepSpec {
         let name = text(&mut table, "name")?.unwrap_or_else(|| name.to_owned());
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            return Err(format!("name = {name:?}: expected at most 64 letters, digits, - and _"));
+            return Err(format!("name = {name:?}: expected 1 to 64 letters, digits, - and _"));
         }
         let preset = text(&mut table, "preset")?.unwrap_or_else(|| "paper".to_owned());
         let base = Layers::from_preset(&preset).map_err(|error| error.to_string())?;
@@ -98,7 +104,17 @@ impl SweepSpec {
             Some(Value::Table(axes)) => axes,
             Some(other) => return Err(format!("axes = {other}: expected a table")),
         };
-        let axes = axes.iter().map(|(name, values)| Axis::read(name, values, &base));
+        // A key without quotes, model.gain = [...], is a table in a table.
+        let mut all = Vec::new();
+        for (name, described) in axes {
+            match described {
+                Value::Table(keys) if base.contains_key(&name) => {
+                    all.extend(keys.into_iter().map(|(key, x)| (format!("{name}.{key}"), x)));
+                }
+                other => all.push((name, other)),
+            }
+        }
+        let axes = all.iter().map(|(name, values)| Axis::read(name, values, &base));
         let axes = axes.collect::<Result<Vec<_>, _>>()?;
         let spec = Self { name, preset, models, seeds, fixed: table, axes };
         spec.check_keys()?;
@@ -113,7 +129,10 @@ impl SweepSpec {
             for key in std::iter::once(&axis.key).chain(with.map(|(key, _)| key)) {
                 let place = format!("axis {}", axis.name());
                 if let Some((_, other)) = set.iter().find(|(known, _)| known == key) {
-                    return Err(format!("{key} is set by {other} and by {place}"));
+                    return Err(match *other == place {
+                        true => format!("two axes set {key}"),
+                        false => format!("{key} is set by {other} and by {place}"),
+                    });
                 }
                 set.push((key, place));
             }
@@ -262,7 +281,7 @@ fn read_models(models: &Value) -> Result<Vec<String>, String> {
 }
 
 fn read_seeds(seeds: &Value) -> Result<Vec<u64>, String> {
-    let expected = "expected a number of seeds, or a list such as [0, 3]";
+    let expected = "expected a number of seeds up to 10000, or a list such as [0, 3]";
     let wrong = || format!("seeds = {seeds}: {expected}");
     match seeds {
         Value::Integer(count) if (1..=MOST_SEEDS as i64).contains(count) => {
@@ -278,7 +297,7 @@ fn read_seeds(seeds: &Value) -> Result<Vec<u64>, String> {
 }
 
 fn parse_seeds(text: &str) -> Result<Vec<u64>, String> {
-    let expected = || "expected a number of seeds, or seeds as 3,4 or 5..9".to_owned();
+    let expected = || "expected a number of seeds up to 10000, or seeds as 3,4 or 5..9".to_owned();
     let parse = |text: &str| {
         let seed = text.trim().parse::<u64>().ok();
         seed.filter(|&seed| i64::try_from(seed).is_ok()).ok_or_else(expected)
@@ -338,6 +357,13 @@ mod tests {
     }
 
     #[test]
+    fn keys_need_no_quotes() {
+        let spec =
+            SweepSpec::parse(&FILE.replace("'model.gain'", "model.gain"), "mine", "mine.toml");
+        assert_eq!(spec.unwrap(), SweepSpec::parse(FILE, "mine", "mine.toml").unwrap());
+    }
+
+    #[test]
     fn restrictions() {
         let restrictions = Restrictions {
             models: Some("sum,nap".to_owned()),
@@ -380,7 +406,7 @@ mod tests {
         assert!(error(&[("models =", "modles =")]).contains("did you mean models?"));
         assert!(error(&[("epochs = 3", "epochs = 3\nepochs = 4")]).contains("line 8"));
         assert!(error(&[("lr =", "dim =")]).contains("mine.toml, line 10"));
-        assert!(error(&[("lr =", "'model.dim' =")]).contains("axis dim"));
+        assert!(error(&[("lr =", "'model.dim' =")]).contains("two axes set model.dim"));
         assert!(error(&[("[0, 3]", "[0, 0]")]).contains("seed 0 is named twice"));
         assert!(error(&[("[0, 3]", "0")]).contains("seeds = 0"));
         assert!(error(&[("epochs = 3", "seed = 3")]).contains("seeds = ..."));

@@ -223,3 +223,11 @@ pub fn duration(time: Duration) -> String {
         _ => format!("{days} d {hours} h"),
     }
 }
+
+/// A size in the unit that suits it.
+pub fn bytes(count: u64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB")];
+    let count = count as f64;
+    let (size, unit) = units.into_iter().find(|(size, _)| count >= *size).unwrap_or((1e3, "kB"));
+    format!("{:.1} {unit}", count / size)
+}
