@@ -2,13 +2,14 @@
 
 mod support;
 
-use nap_engine::config::{Masking, Positions};
+use nap_engine::config::{Masking, Positions, RunConfig};
 use nap_engine::kernels::aggregate::linear::{self, Linear};
 use nap_engine::kernels::aggregate::{Head, Row, attention_rules, quadratic};
 use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;
 use nap_engine::real::Real;
 use nap_engine::reference;
+use nap_engine::train::Trainer;
 use support::setup::{Setup, stream};
 use support::{Report, error_at_scale, scaled_error};
 
@@ -239,4 +240,42 @@ fn linear_and_quadratic_forms_agree_in_f32() {
         }
     }
     report.finish("linear and quadratic in f32");
+}
+
+#[test]
+fn an_evaluation_that_is_given_up_leaves_no_trace() {
+    let config = || {
+        let mut config = RunConfig::paper();
+        (config.model.dim, config.task.length) = (8, 8);
+        (config.train.epochs, config.train.steps_per_epoch) = (2, 3);
+        (config.train.validation_batches, config.train.case_sequences) = (2, 240);
+        config
+    };
+    let run = |give_up: bool| {
+        let mut trainer = Trainer::new(config()).unwrap();
+        while !trainer.finished() {
+            for _ in 0..3 {
+                trainer.step();
+            }
+            if give_up {
+                // After each number of batches, until the evaluation is through.
+                let mut most = 0usize;
+                loop {
+                    let left = std::cell::Cell::new(most);
+                    let stop = || left.replace(left.get().saturating_sub(1)) == 0;
+                    let before = trainer.epochs_done();
+                    if trainer.finish_epoch_unless(&stop).is_some() {
+                        break;
+                    }
+                    assert_eq!(trainer.epochs_done(), before);
+                    most += 1;
+                }
+                assert_eq!(most, 2 + 3 + 3);
+            } else {
+                trainer.finish_epoch();
+            }
+        }
+        trainer.checkpoint()
+    };
+    assert!(run(true) == run(false));
 }

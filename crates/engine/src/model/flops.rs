@@ -8,17 +8,19 @@ use crate::kernels::aggregate::{self, Kind};
 impl Architecture {
     /// Operations of the forward pass of one sequence of n tokens, a multiplication and an
     /// addition counted as two: the matrix products, and for poolings the aggregate. A training
-    /// step takes three times as many. Pointwise work (LayerNorm, GELU, softmax) is not counted.
+    /// step takes three times as many, what it computes again not counted, and acts with
+    /// `dropout`, which needs the quadratic form. Pointwise work (LayerNorm, GELU, softmax) is
+    /// not counted.
     ///
     /// Attention: 8 n d^2 for the projections, and 4 n^2 d for the aggregate (quadratic form),
     /// 8 n d d_h (linear form with statistics) or 4 n d d_h (without). Feed-forward: 4 n d f.
-    pub fn forward_flops(&self, length: usize) -> f64 {
+    pub fn forward_flops(&self, length: usize, dropout: bool) -> f64 {
         let [n, d, f] = [length, self.dim, self.feed_forward].map(|size| size as f64);
         let aggregation = match &self.block {
             Block::Attention { heads, form, rule, .. } => {
                 let width = self.dim / heads;
                 let linear = match aggregate::find::<f32>(rule) {
-                    Some(Kind::Attention(rule)) if self.dropout == 0.0 => rule.linear(),
+                    Some(Kind::Attention(rule)) if !dropout => rule.linear(),
                     _ => None,
                 };
                 let wanted = match form {
@@ -37,8 +39,9 @@ impl Architecture {
         };
         let readout = match self.readout {
             Readout::PerToken => 2.0 * n * d,
-            Readout::FirstTokenPosition => 2.0 * d * self.max_length as f64,
-            Readout::EachTokenPosition => 2.0 * n * d * self.max_length as f64,
+            // Cut to the sequence.
+            Readout::FirstTokenPosition => 2.0 * d * n,
+            Readout::EachTokenPosition => 2.0 * n * d * n,
             Readout::FirstTokenClass => 2.0 * d * self.vocab as f64,
         };
         self.layers as f64 * (aggregation + 4.0 * n * d * f) + readout
@@ -55,7 +58,7 @@ mod tests {
         let mut config = RunConfig::paper();
         change(&mut config);
         let architecture = Architecture::new(&config.model, &config.task).unwrap();
-        3.0 * 32.0 * architecture.forward_flops(128)
+        3.0 * 32.0 * architecture.forward_flops(128, config.model.dropout > 0.0)
     }
 
     #[test]

@@ -195,11 +195,15 @@ impl Trained {
             l2: train.l2,
             seed,
             batch: &mut Batch::default(),
+            stop: &|| false,
         };
         let on = Sequences { purpose: Purpose::Evaluation, length };
-        let (loss, accuracy) = evaluator.fresh(on, 0, batches, train.batch);
+        let fresh = evaluator.fresh(on, 0, batches, train.batch);
         // The step after the last fresh batch keys the equalised set.
         let cases = evaluator.cases(on, batches, train.case_sequences);
+        let (Some((loss, accuracy)), Some(cases)) = (fresh, cases) else {
+            unreachable!("nothing stops this evaluation");
+        };
         Ok(Evaluation { loss, accuracy, cases })
     }
 

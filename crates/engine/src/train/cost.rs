@@ -38,9 +38,10 @@ impl Cost {
         let scored_short = (train.batch * train.validation_batches + cases) as f64;
         let scored_long = cases as f64;
         let [epochs, layers] = [train.epochs, config.model.layers].map(|count| count as f64);
-        let forward = |length| architecture.forward_flops(length);
+        let dropout = config.model.dropout > 0.0;
+        let forward = |length| architecture.forward_flops(length, false);
         Ok(Self {
-            training_flops: epochs * trained * 3.0 * forward(long),
+            training_flops: epochs * trained * 3.0 * architecture.forward_flops(long, dropout),
             evaluation_flops: epochs
                 * (scored_short * forward(short) + scored_long * forward(long)),
             training_tokens: epochs * layers * trained * long as f64,
@@ -58,10 +59,10 @@ impl Cost {
     }
 }
 
-/// An estimate of the memory a run takes: parameters, activations and a batch's tokens and
-/// targets.
+/// An estimate of the memory a run takes: parameters, gradient and moments, a checkpoint being
+/// written or read, activations, and a batch's tokens and targets.
 pub(super) fn memory_bytes(architecture: &Architecture, batch: usize, longest: usize) -> u64 {
-    let parameters = 16 * architecture.parameter_count() as u64;
+    let parameters = (16 + 16) * architecture.parameter_count() as u64;
     let batch = 8 * batch as u64 * longest as u64;
     let workspace = Model::<f32>::workspace_bytes(architecture, longest);
     parameters.saturating_add(batch).saturating_add(workspace)
@@ -76,9 +77,15 @@ mod tests {
         let config = RunConfig::paper();
         let cost = Cost::of(&config).unwrap();
         let architecture = Architecture::new(&config.model, &config.task).unwrap();
-        let (long, short) = (architecture.forward_flops(128), architecture.forward_flops(64));
+        let [long, short] = [128, 64].map(|length| architecture.forward_flops(length, false));
         assert_eq!(cost.training_flops, 32.0 * 3200.0 * 3.0 * long);
         assert_eq!(cost.evaluation_flops, 32.0 * (4024.0 * short + 3000.0 * long));
+        // Evaluation is without dropout, in the linear form.
+        let mut dropout = config.clone();
+        dropout.model.dropout = 0.1;
+        let dropped = Cost::of(&dropout).unwrap();
+        assert_eq!(dropped.evaluation_flops, cost.evaluation_flops);
+        assert!(dropped.training_flops > cost.training_flops);
         let mode = Cost::of(&RunConfig::quickstart()).unwrap();
         assert_eq!(mode.evaluation_tokens, 32.0 * 2.0 * 1024.0 * 256.0, "mode has no cases");
     }

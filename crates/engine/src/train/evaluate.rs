@@ -25,38 +25,48 @@ pub struct Evaluator<'a> {
     pub l2: f64,
     pub seed: u64,
     pub batch: &'a mut Batch,
+    /// Asked between batches: whether to give up.
+    pub stop: &'a dyn Fn() -> bool,
 }
 
 impl Evaluator<'_> {
-    /// Mean loss and accuracy over `batches` batches, keyed by `first` and the following steps.
+    /// Mean loss and accuracy over `batches` batches, keyed by `first` and the following steps;
+    /// none if stopped.
     pub fn fresh(
         &mut self,
         on: Sequences,
         first: usize,
         batches: usize,
         size: usize,
-    ) -> (f64, f64) {
+    ) -> Option<(f64, f64)> {
         let (mut loss, mut accuracy) = (0.0, 0.0);
         let mut answers = Vec::new();
         for step in first..first + batches {
             self.task.fill(self.seed, on.purpose, step as u64, size, on.length, self.batch);
+            if (self.stop)() {
+                return None;
+            }
             let (batch_loss, batch_accuracy) = self.answer(&mut answers);
             loss += batch_loss;
             accuracy += batch_accuracy;
         }
         let penalty = add_penalty(self.model.architecture(), self.parameters, self.l2, None);
-        (loss / batches as f64 + penalty, accuracy / batches as f64)
+        Some((loss / batches as f64 + penalty, accuracy / batches as f64))
     }
 
-    /// Accuracy per tracked case on an equalised set keyed by `step`; empty for tasks without.
-    pub fn cases(&mut self, on: Sequences, step: usize, sequences: usize) -> Vec<f64> {
+    /// Accuracy per tracked case on an equalised set keyed by `step`; empty for tasks without,
+    /// none if stopped.
+    pub fn cases(&mut self, on: Sequences, step: usize, sequences: usize) -> Option<Vec<f64>> {
         let mut score = CaseScore::new(self.task);
         if self.task.cases().is_empty() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let mut answers = Vec::new();
         let mut set = self.task.equalised(self.seed, on.purpose, step as u64, sequences, on.length);
         while set.remaining() > 0 {
+            if (self.stop)() {
+                return None;
+            }
             set.fill(set.remaining().min(CHUNK), self.batch);
             self.answer(&mut answers);
             let targets = self.task.targets_per_sequence(on.length);
@@ -65,7 +75,7 @@ impl Evaluator<'_> {
                 score.add(tokens, &answers[rows.clone()], &self.batch.targets[rows]);
             }
         }
-        score.accuracy()
+        Some(score.accuracy())
     }
 
     /// The answers to the current batch, its mean loss and accuracy.

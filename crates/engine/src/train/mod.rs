@@ -239,6 +239,16 @@ impl Trainer {
     /// # Panics
     /// If steps of the epoch remain.
     pub fn finish_epoch(&mut self) -> &EpochRecord {
+        self.finish_epoch_unless(&|| false)
+            .unwrap_or_else(|| unreachable!("nothing stops this evaluation"))
+    }
+
+    /// [`Trainer::finish_epoch`], given up without a trace if `stop` says so between two of its
+    /// batches: the epoch then stays open, to be finished later.
+    ///
+    /// # Panics
+    /// If steps of the epoch remain.
+    pub fn finish_epoch_unless(&mut self, stop: &dyn Fn() -> bool) -> Option<&EpochRecord> {
         let train = &self.config.train;
         assert_eq!(self.steps_done(), train.steps_per_epoch, "steps of the epoch remain");
         let epoch = self.history.len();
@@ -251,15 +261,16 @@ impl Trainer {
             l2: train.l2,
             seed: train.seed,
             batch: &mut self.batch,
+            stop,
         };
         let batches = train.validation_batches;
         let fresh = Sequences { purpose: Purpose::Validation, length: short };
-        let (loss, accuracy) = evaluator.fresh(fresh, epoch * batches, batches, train.batch);
+        let (loss, accuracy) = evaluator.fresh(fresh, epoch * batches, batches, train.batch)?;
         let mut cases = |purpose, length| {
             evaluator.cases(Sequences { purpose, length }, epoch, train.case_sequences)
         };
-        let train_cases = cases(Purpose::CasesTraining, self.config.task.length);
-        let validation_cases = cases(Purpose::CasesValidation, short);
+        let train_cases = cases(Purpose::CasesTraining, self.config.task.length)?;
+        let validation_cases = cases(Purpose::CasesValidation, short)?;
         let steps = train.steps_per_epoch as f64;
         self.history.push(EpochRecord {
             epoch: epoch + 1,
@@ -270,7 +281,7 @@ impl Trainer {
             diverged: self.diverged,
         });
         (self.epoch_loss, self.epoch_accuracy) = (0.0, 0.0);
-        &self.history[epoch]
+        self.history.last()
     }
 }
 

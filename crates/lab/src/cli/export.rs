@@ -48,6 +48,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let journal = export::read(&args.results)?;
     journal.notes.iter().for_each(|text| note(format!("note: {text}\n")));
     let all = export::in_order(&journal);
+    if all.is_empty() {
+        return Err(bad(format!("no run has ended in {}", args.results.display())));
+    }
     for selection in &selections {
         if !all.iter().any(|record| selection.has(record)) {
             return Err(bad(format!("--select {}: no run has that", selection.text)));

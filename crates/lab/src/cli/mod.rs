@@ -14,6 +14,7 @@ mod slurm;
 mod status;
 mod sweep;
 mod train;
+mod workers;
 
 use std::process::ExitCode;
 

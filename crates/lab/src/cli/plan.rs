@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::workers;
 use crate::output::{note, print, print_line};
 use crate::sweep::directory::SweepDir;
 use crate::sweep::grid::{Grid, PlannedRun};
-use crate::sweep::journal::Journal;
 use crate::sweep::plan::{Estimate, estimate};
 use crate::sweep::spec::Restrictions;
 use crate::sweep::view::{bytes, duration};
@@ -29,7 +29,7 @@ pub struct Args {
     /// Directory of the results [default: sweeps/NAME]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Models trained at the same time [default: one per core]
+    /// Models trained at the same time [default: one per core that is allotted]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
     /// How long to measure this machine's speed
@@ -100,22 +100,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = args.restrictions.resolve(&args.sweep)?;
     let grid = Grid::new(&spec)?;
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from("sweeps").join(&spec.name));
-    let journal = match path.exists() {
-        true => SweepDir::open(&path)?.journal()?,
-        false => Journal::default(),
-    };
+    let journal = SweepDir::at(&path).journal()?;
     grid.notes.iter().chain(&journal.notes).for_each(|text| note(format!("note: {text}\n")));
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = args.jobs.map_or_else(cores, usize::from);
+    let jobs = workers::number(args.jobs);
     let to_do: Vec<_> =
         grid.runs.iter().filter(|run| !journal.runs.contains_key(&run.id)).collect();
-    let estimate = estimate(&to_do, jobs, args.calibrate);
+    let estimate = estimate(&to_do, jobs, workers::free_memory(), args.calibrate);
     let mut seconds = estimate.seconds.iter().copied();
     let mut all = Part::new(spec.name.as_str());
     let mut models: Vec<_> = spec.models.iter().map(Part::new).collect();
-    let columns = spec.x_axis().map_or(&[][..], |axis| &axis.values);
+    let x = spec.x_index();
+    let columns = x.map_or(&[][..], |x| &spec.axes[x].values);
     let mut columns: Vec<_> = columns.iter().map(|value| Part::new(&value.label)).collect();
-    let x = spec.axes.iter().position(|axis| Some(axis) == spec.x_axis());
     for run in &grid.runs {
         let done = journal.runs.contains_key(&run.id);
         let seconds = if done { None } else { seconds.next() };
@@ -139,8 +135,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         print(text(&totals, &estimate, &path.display().to_string()))?;
         print(format!("\n{}", table("model", &models)))?;
-        if let Some(axis) = spec.x_axis() {
-            print(format!("\n{}", table(axis.name(), &columns)))?;
+        if let Some(x) = x {
+            print(format!("\n{}", table(spec.axes[x].name(), &columns)))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -162,15 +158,14 @@ fn totals(all: Part, jobs: usize, to_do: &[&PlannedRun], estimate: &Estimate) ->
         seconds: (all.seconds / jobs as f64).max(longest),
         memory: largest(&|run| run.cost.memory_bytes),
         record_bytes: to_do.iter().map(|run| record(run)).sum(),
-        // Weights and the optimiser's two moments.
-        checkpoint_bytes: largest(&|run| 12 * run.cost.parameters as u64),
+        // Weights and the optimiser's two moments; the new file is there before the old one goes.
+        checkpoint_bytes: largest(&|run| 2 * 12 * run.cost.parameters as u64),
         all,
     }
 }
 
 fn text(totals: &Totals, estimate: &Estimate, place: &str) -> String {
     let all = &totals.all;
-    let time = |seconds: f64| duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e15)));
     let mut text = format!(
         "sweep {} in {place}: {} runs, {} done, {} to do\n",
         all.name,
@@ -202,6 +197,10 @@ fn text(totals: &Totals, estimate: &Estimate, place: &str) -> String {
     text
 }
 
+fn time(seconds: f64) -> String {
+    duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e15)))
+}
+
 fn table(name: &str, parts: &[Part]) -> String {
     let mut text =
         format!("{name:8}   runs   done  to do  {:>14}  core time  memory per run\n", "work");
@@ -213,7 +212,7 @@ fn table(name: &str, parts: &[Part]) -> String {
             part.done,
             part.runs - part.done,
             flops(part.flops),
-            duration(Duration::from_secs_f64(part.seconds)),
+            time(part.seconds),
             bytes(part.memory)
         );
     }

@@ -82,8 +82,7 @@ fn submit(args: SubmitArgs) -> anyhow::Result<ExitCode> {
     let spec = args.restrictions.resolve(&args.sweep)?;
     let grid = Grid::new(&spec)?;
     let path = args.out.unwrap_or_else(|| PathBuf::from("sweeps").join(&spec.name));
-    let dir = SweepDir::create(&path, &spec)?;
-    let journal = dir.journal()?;
+    let journal = SweepDir::at(&path).journal()?;
     grid.notes.iter().chain(&journal.notes).for_each(|text| note(format!("note: {text}\n")));
     let left = grid.runs.iter().filter(|run| !journal.runs.contains_key(&run.id)).count();
     if left == 0 {
@@ -93,10 +92,10 @@ fn submit(args: SubmitArgs) -> anyhow::Result<ExitCode> {
     let absolute = |path: &Path| {
         std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))
     };
-    let out = absolute(dir.path())?;
+    let out = absolute(&path)?;
     let job = Job {
         name: spec.name.clone(),
-        sweep: SweepDir::open(&out)?.spec_path(&spec),
+        sweep: SweepDir::at(&out).spec_path(&spec),
         out: out.clone(),
         program: std::env::current_exe().context("cannot find this program's path")?,
         tasks: tasks(args.array as usize, grid.runs.len()),
@@ -105,8 +104,9 @@ fn submit(args: SubmitArgs) -> anyhow::Result<ExitCode> {
         options: args.sbatch_arg,
     };
     let folder = out.join("slurm");
-    let script = folder.join(format!("{}-{}.sbatch", spec.name, spec.digest()));
+    let script = folder.join(format!("{}.sbatch", spec.file_stem()));
     let text = job.script()?;
+    SweepDir::create(&path, &spec)?;
     std::fs::create_dir_all(&folder)
         .and_then(|()| write_atomically(&script, text.as_bytes()))
         .map_err(|error| bad(format!("cannot write {}: {error}", script.display())))?;

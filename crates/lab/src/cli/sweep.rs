@@ -1,15 +1,16 @@
 //! `nap sweep` and `nap retry`: compute the runs of a grid.
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::signals;
+use super::{signals, workers};
 use crate::error::bad;
-use crate::output::{note, print, print_line};
+use crate::output::{Closed, note, print, print_line};
 use crate::sweep::directory::SweepDir;
 use crate::sweep::grid::{Grid, PlannedRun};
 use crate::sweep::journal::Journal;
@@ -63,13 +64,13 @@ pub struct RetryArgs {
 /// How runs are computed.
 #[derive(Debug, clap::Args)]
 pub struct Execution {
-    /// Models trained at the same time [default: one per core]
+    /// Models trained at the same time [default: one per core that is allotted]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
     /// Order of the runs
     #[arg(long, value_enum, default_value_t)]
     order: Order,
-    /// Most memory of the runs under way together, as 8GiB [default: 80 % of what is free]
+    /// Most memory of the runs under way together, as 8GiB [default: 80 % of what is free or allotted]
     #[arg(long, value_parser = parse_bytes)]
     memory: Option<u64>,
     /// Stop after this time, as 2h or 90m
@@ -94,9 +95,10 @@ pub struct Execution {
 /// # Errors
 /// On input that cannot be used, and if results cannot be written.
 pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
-    if args.sweep == "list" {
-        return list();
-    }
+    if args.sweep == "list" { list() } else { reader_may_leave(compute(args)) }
+}
+
+fn compute(args: SweepArgs) -> anyhow::Result<ExitCode> {
     let stop = signals::stop_flag()?;
     let spec = args.restrictions.resolve(&args.sweep)?;
     let grid = Grid::new(&spec)?;
@@ -129,7 +131,7 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
             mine.len(),
             mine.len() - to_do.len(),
             to_do.len(),
-            args.execution.jobs(),
+            workers::number(args.execution.jobs),
         ))?;
     }
     sweep.compute(to_do, failed.count())
@@ -140,16 +142,25 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// On input that cannot be used, and if results cannot be written.
 pub fn retry(args: RetryArgs) -> anyhow::Result<ExitCode> {
+    reader_may_leave(compute_again(args))
+}
+
+fn compute_again(mut args: RetryArgs) -> anyhow::Result<ExitCode> {
     let stop = signals::stop_flag()?;
+    let started = Instant::now();
+    let time = args.execution.time;
     let dir = SweepDir::open(&args.directory)?;
+    let journal = dir.journal()?;
+    // Grids may have runs in common.
+    let mut tried = HashSet::new();
     let mut code = ExitCode::SUCCESS;
     for grid in dir.grids()? {
-        // Read again for each grid: they may have runs in common.
-        let journal = dir.journal()?;
+        args.execution.time = time.map(|time| time.saturating_sub(started.elapsed()));
         let failed = |run: &&PlannedRun| {
             journal.runs.get(&run.id).is_some_and(|record| record.status == Status::Failed)
         };
-        let to_do: Vec<_> = grid.runs.iter().filter(failed).collect();
+        let to_do: Vec<_> =
+            grid.runs.iter().filter(failed).filter(|run| tried.insert(run.id)).collect();
         if !args.execution.quiet {
             print_line(format!("sweep {}: {} runs failed", grid.spec.name, to_do.len()))?;
         }
@@ -161,6 +172,15 @@ pub fn retry(args: RetryArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(code)
+}
+
+/// A reader of standard output who has left wants no more, but whether the sweep is done is
+/// unknown.
+fn reader_may_leave(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match result {
+        Err(error) if error.is::<Closed>() => Ok(ExitCode::from(1)),
+        result => result,
+    }
 }
 
 /// `nap sweep list`.
@@ -188,7 +208,9 @@ impl Sweep<'_> {
     /// Computes these runs and says what came of it.
     fn compute(&self, to_do: Vec<&PlannedRun>, failed_before: usize) -> anyhow::Result<ExitCode> {
         let settings = self.execution.settings();
-        let runs = arrange(to_do, self.execution.order, settings.jobs);
+        let fits = |run: &&PlannedRun| run.cost.memory_bytes <= settings.memory;
+        let (runs, too_large): (Vec<_>, Vec<_>) = to_do.into_iter().partition(fits);
+        let runs = arrange(runs, self.execution.order, settings.jobs);
         let mode = self.execution.mode();
         let mut view = View::new(mode, self.grid, &runs, self.journal, settings.jobs);
         let computed =
@@ -197,9 +219,6 @@ impl Sweep<'_> {
             });
         view.finish();
         let totals = computed.inspect_err(|_| note(continuation()))?;
-        if !self.execution.quiet && !runs.is_empty() {
-            print(summary(&totals, settings.jobs))?;
-        }
         let place = self.dir.path().display();
         let failed = totals.failed + failed_before;
         if failed > 0 {
@@ -207,35 +226,30 @@ impl Sweep<'_> {
                 "{failed} runs failed; compute them again with: nap retry {place} --failed\n"
             ));
         }
-        if totals.too_large > 0 {
+        if !too_large.is_empty() {
             note(format!(
                 "{} runs need more memory than the limit of {} (--memory) and were left\n",
-                totals.too_large,
+                too_large.len(),
                 bytes(settings.memory)
             ));
         }
         if totals.left > 0 {
             note(continuation());
         }
+        if !self.execution.quiet && !runs.is_empty() {
+            print(summary(&totals, settings.jobs))?;
+        }
         let in_time = settings.time.is_some_and(|time| totals.elapsed >= time);
-        let interrupted = totals.left > 0 && !in_time;
-        let good = failed == 0 && totals.too_large == 0 && !interrupted;
+        let good = failed == 0 && too_large.is_empty() && (totals.left == 0 || in_time);
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 }
 
 impl Execution {
-    /// Number of workers: as asked for, as Slurm allots, or one per core.
-    pub fn jobs(&self) -> usize {
-        let allotted = std::env::var("SLURM_CPUS_PER_TASK").ok().and_then(|n| n.parse().ok());
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.jobs.map_or_else(|| allotted.filter(|&n| n > 0).unwrap_or_else(cores), usize::from)
-    }
-
     fn settings(&self) -> Settings {
         Settings {
-            jobs: self.jobs(),
-            memory: self.memory.unwrap_or_else(free_memory),
+            jobs: workers::number(self.jobs),
+            memory: self.memory.unwrap_or_else(workers::free_memory),
             fail_fast: self.fail_fast,
             time: self.time,
             checkpoint_every: self.checkpoint_every,
@@ -279,28 +293,13 @@ fn summary(totals: &Totals, jobs: usize) -> String {
          setting up {:.1} %, storing {:.1} %, waiting {:.1} %\n",
         totals.finished,
         totals.failed,
-        totals.left + totals.too_large,
+        totals.left,
         duration(totals.elapsed),
         share(times.compute),
         share(times.setup),
         share(times.store),
         (100.0 - share(rest)).max(0.0),
     )
-}
-
-/// 80 % of what is free, of the machine or of the control group.
-fn free_memory() -> u64 {
-    let mut system = sysinfo::System::new();
-    system.refresh_memory();
-    let machine = system.available_memory();
-    // What a group's files occupy in the cache is free all the same.
-    let group = system.cgroup_limits();
-    let group = group.map_or(u64::MAX, |limits| limits.total_memory.saturating_sub(limits.rss));
-    match machine.min(group) {
-        // Unknown.
-        0 => u64::MAX,
-        bytes => bytes / 5 * 4,
-    }
 }
 
 /// A time that lets something happen.

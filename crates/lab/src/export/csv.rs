@@ -41,7 +41,7 @@ fn file(path: &Path, tables: impl Iterator<Item = Table>) -> anyhow::Result<()> 
         writer.into_inner().map_err(|error| error.into_error())?.flush()?;
         Ok(())
     });
-    Ok(written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?)
+    written.map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))
 }
 
 fn cell(values: &Values, row: usize) -> String {

@@ -1,7 +1,8 @@
 //! Results for other programs: tables of runs and epochs, and TensorBoard's event files.
 //!
 //! Rows come in a canonical order and, but for the columns whose names begin with `wall_`, depend
-//! on the runs alone: two exports of the same runs are equal to the byte.
+//! on the runs alone: two exports of runs of the same program on the same instruction set are
+//! equal to the byte.
 
 pub mod csv;
 pub mod parquet;
@@ -63,7 +64,8 @@ fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
             let id = RunId::of(&trained.config);
             let record = RunRecord::finished(id, &trained.config, &trained.history, wall);
             let (isa, version) = (trained.isa, trained.version);
-            journal.runs.insert(id, RunRecord { isa, version, ..record });
+            let commit = "unknown".to_owned();
+            journal.runs.insert(id, RunRecord { isa, version, commit, ..record });
         }
         _ => journal.notes.push(format!("{}: its run has not finished", path.display())),
     }

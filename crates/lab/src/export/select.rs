@@ -45,8 +45,10 @@ impl Selection {
         self.conditions.iter().all(|(key, wanted)| match config.get(key) {
             Some(serde_json::Value::String(text)) => *text == wanted.label,
             Some(value) => match (value.as_f64(), wanted.number) {
-                (Some(a), Some(b)) => a == b || (a / b - 1.0).abs() < 1e-6,
-                _ => value.to_string() == wanted.label,
+                // Learning rates are rounded to f32; whole numbers are exact.
+                (Some(a), Some(b)) if b.fract() != 0.0 => (a / b - 1.0).abs() < 1e-6,
+                (Some(a), Some(b)) => a == b,
+                _ => format!("{value}") == wanted.label,
             },
             None => false,
         })

@@ -3,7 +3,7 @@
 use nap_engine::config::RunConfig;
 use serde_json::{Map, Value};
 
-use crate::sweep::record::RunRecord;
+use crate::sweep::record::{RunRecord, Status};
 
 /// A table: columns of the same length.
 #[derive(Debug, Default)]
@@ -94,9 +94,9 @@ pub fn runs(records: &[&RunRecord]) -> Table {
     let all = || records.iter();
     let ids: Vec<_> = all().map(|r| r.id.to_string()).collect();
     table.text("id", ids.iter().map(String::as_str));
-    let status = |r: &&RunRecord| match r.reason {
-        None => "finished",
-        Some(_) => "failed",
+    let status = |r: &&RunRecord| match r.status {
+        Status::Finished => "finished",
+        Status::Failed => "failed",
     };
     table.text("status", all().map(status));
     table.push("reason", Values::Text(all().map(|r| r.reason.clone()).collect()));
@@ -114,15 +114,15 @@ pub fn runs(records: &[&RunRecord]) -> Table {
     table.whole("best_val_epoch", all().map(|r| best_epoch(r, "val_accuracy")));
     table.whole("best_train_epoch", all().map(|r| best_epoch(r, "train_accuracy")));
     for figure in figures(records) {
-        let values = |r: &RunRecord| r.epochs.0.get(&figure).cloned().unwrap_or_default();
-        let best = |r: &&RunRecord| {
+        let values = all().map(|r| r.epochs.0.get(&figure).map_or(&[][..], Vec::as_slice));
+        let best = |values: &[f64]| {
             let least = figure.ends_with("_loss");
-            let values = values(r).into_iter().filter(|x| !x.is_nan());
+            let values = values.iter().copied().filter(|x| !x.is_nan());
             values.reduce(if least { f64::min } else { f64::max }).unwrap_or(f64::NAN)
         };
-        table.number(&format!("best_{figure}"), all().map(best));
-        let last = |r: &&RunRecord| values(r).last().copied().unwrap_or(f64::NAN);
-        table.number(&format!("last_{figure}"), all().map(last));
+        table.number(&format!("best_{figure}"), values.clone().map(best));
+        let last = |values: &[f64]| values.last().copied().unwrap_or(f64::NAN);
+        table.number(&format!("last_{figure}"), values.map(last));
     }
     table.text("wall_finished", all().map(|r| r.wall.finished.as_str()));
     table.text("wall_host", all().map(|r| r.wall.host.as_str()));

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::grid::{Grid, PlannedRun};
+use super::grid::Grid;
 use super::identity::RunId;
 use super::journal::Journal;
+use super::record::Status;
 use super::spec::SweepSpec;
 use crate::error::bad;
 use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
@@ -28,12 +29,17 @@ pub struct SweepDir {
 }
 
 impl SweepDir {
+    /// The directory at a path, whatever is there.
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// An existing directory with a sweep in it.
     ///
     /// # Errors
     /// If there is none.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        let dir = Self { path: path.to_owned() };
+        let dir = Self::at(path);
         if dir.spec_files()?.is_empty() {
             let place = path.display();
             return Err(bad(format!(
@@ -48,7 +54,7 @@ impl SweepDir {
     /// # Errors
     /// If it cannot be written, or holds something else.
     pub fn create(path: &Path, spec: &SweepSpec) -> anyhow::Result<Self> {
-        let dir = Self { path: path.to_owned() };
+        let dir = Self::at(path);
         let place = path.display();
         if dir.spec_files()?.is_empty() {
             let others = match fs::read_dir(path) {
@@ -106,7 +112,7 @@ impl SweepDir {
 
     /// Where a sweep is stored.
     pub fn spec_path(&self, spec: &SweepSpec) -> PathBuf {
-        self.path.join(format!("sweep-{}-{}.toml", spec.name, spec.digest()))
+        self.path.join(format!("sweep-{}.toml", spec.file_stem()))
     }
 
     /// Reads the journal.
@@ -178,8 +184,8 @@ impl SweepDir {
         remove_beginning_with(&folder, &format!("{TEMPORARY}{id}"))
     }
 
-    /// Removes the checkpoints of runs that ended: a process was killed between a record and
-    /// its checkpoint's removal.
+    /// Removes the checkpoints of runs that finished: a process was killed between a record and
+    /// its checkpoint's removal. One of a run that failed belongs to a retry under way.
     ///
     /// # Errors
     /// What the system says.
@@ -189,7 +195,10 @@ impl SweepDir {
             let Some(name) = name.to_str() else { continue };
             let id = name.strip_prefix(TEMPORARY).unwrap_or(name).get(..16);
             let id = id.and_then(|id| id.parse::<RunId>().ok());
-            if let Some(id) = id.filter(|id| journal.runs.contains_key(id)) {
+            let finished = |id: &RunId| {
+                journal.runs.get(id).is_some_and(|record| record.status == Status::Finished)
+            };
+            if let Some(id) = id.filter(finished) {
                 self.remove_checkpoint(id)?;
             }
         }
@@ -214,12 +223,6 @@ impl SweepDir {
         files.sort();
         Ok(files)
     }
-}
-
-/// The runs of several grids, each once.
-pub fn distinct(grids: &[Grid]) -> Vec<&PlannedRun> {
-    let mut seen = HashSet::new();
-    grids.iter().flat_map(|grid| &grid.runs).filter(|run| seen.insert(run.id)).collect()
 }
 
 /// What another process that is just starting here may have made, or a killed one left.

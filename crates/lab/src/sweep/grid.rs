@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use nap_engine::config::{ConfigError, RunConfig};
 use nap_engine::train::Cost;
-use toml::{Table, Value};
+use toml::Value;
 
 use super::axis::{AxisValue, LEARNING_RATE};
 use super::identity::RunId;
@@ -65,8 +65,6 @@ pub struct Grid {
     pub spec: SweepSpec,
     /// Its runs: by model, then by the axes in their order, then by seed.
     pub runs: Vec<PlannedRun>,
-    /// Points (of a model) that no model can take.
-    pub skipped: usize,
     /// What a user should know.
     pub notes: Vec<String>,
 }
@@ -92,42 +90,21 @@ impl Grid {
             .and_then(|cells| cells.checked_mul(spec.seeds.len()))
             .filter(|&total| total <= MOST_RUNS)
             .ok_or_else(|| bad(format!("{}: more than {MOST_RUNS} runs", spec.name)))?;
-        let mut runs = Vec::with_capacity(total);
+        let mut runs: Vec<PlannedRun> = Vec::with_capacity(total);
         let mut invalid: Vec<Invalid> = Vec::new();
         let mut valid: Vec<Vec<bool>> = counts.iter().map(|&n| vec![false; n]).collect();
         for model in 0..spec.models.len() {
-            // Points that differ in the learning rate alone share all else.
-            let mut shared: HashMap<Vec<usize>, Result<(RunConfig, Cost), ConfigError>> =
-                HashMap::new();
+            let mut points = Points { spec, model, resolved: HashMap::new() };
             for place in Places::new(&counts) {
-                let key: Vec<_> = (spec.axes.iter().zip(&place))
-                    .map(|(axis, &at)| if axis.key == LEARNING_RATE { 0 } else { at })
-                    .collect();
-                let resolved = match shared.get(&key) {
-                    Some(resolved) => resolved,
-                    None => {
-                        let config = configuration(spec, model, &place)?;
-                        let cost = Cost::of(&config).map(|cost| (config, cost));
-                        shared.entry(key).or_insert(cost)
-                    }
-                };
-                match resolved {
-                    Err(error) => invalid.push(Invalid { model, place, error: error.clone() }),
+                match points.resolve(&place)? {
+                    Err(error) => invalid.push(Invalid { model, place, error }),
                     Ok((config, cost)) => {
                         valid.iter_mut().zip(&place).for_each(|(valid, &at)| valid[at] = true);
-                        let mut config = config.clone();
-                        if let Some(rate) = rate(spec, &place)? {
-                            config.train.learning_rate = rate;
-                        }
                         for &seed in &spec.seeds {
+                            let mut config = config.clone();
                             config.train.seed = seed;
-                            runs.push(PlannedRun {
-                                id: RunId::of(&config),
-                                config: config.clone(),
-                                model,
-                                place: place.clone(),
-                                cost: *cost,
-                            });
+                            let id = RunId::of(&config);
+                            runs.push(PlannedRun { id, config, model, place: place.clone(), cost });
                         }
                     }
                 }
@@ -138,38 +115,72 @@ impl Grid {
             let why = notes.first().map_or(String::new(), |note| format!(": {note}"));
             return Err(bad(format!("sweep {}: the grid is empty{why}", spec.name)));
         }
-        Ok(Self { spec: spec.clone(), runs, skipped: invalid.len(), notes })
+        let mut known = HashMap::new();
+        for run in &runs {
+            if let Some(other) = known.insert(run.id, run) {
+                let (a, b) = (other.label(spec), run.label(spec));
+                return Err(bad(format!("sweep {}: {a} is the same run as {b}", spec.name)));
+            }
+        }
+        Ok(Self { spec: spec.clone(), runs, notes })
+    }
+}
+
+/// The points of one model.
+struct Points<'a> {
+    spec: &'a SweepSpec,
+    model: usize,
+    /// By place, that of the learning rate aside: it changes nothing else.
+    resolved: HashMap<Vec<usize>, Result<(RunConfig, Cost), ConfigError>>,
+}
+
+impl Points<'_> {
+    /// The configuration at a point, seed aside, and its cost.
+    fn resolve(
+        &mut self,
+        place: &[usize],
+    ) -> anyhow::Result<Result<(RunConfig, Cost), ConfigError>> {
+        let mut key = place.to_vec();
+        let mut rate = None;
+        for ((axis, &at), key) in self.spec.axes.iter().zip(place).zip(&mut key) {
+            let AxisValue { value, with, .. } = &axis.values[at];
+            if axis.key == LEARNING_RATE && with.is_empty() {
+                let place = format!("sweep {}, axis {}", self.spec.name, axis.name());
+                let parsed = resolve::learning_rate(value);
+                rate = Some(parsed.map_err(|error| bad(format!("{place}: {error}")))?);
+                *key = 0;
+            }
+        }
+        let mut resolved = match self.resolved.get(&key) {
+            Some(resolved) => resolved.clone(),
+            None => {
+                let config = configuration(self.spec, self.model, place)?;
+                let resolved = Cost::of(&config).map(|cost| (config, cost));
+                self.resolved.entry(key).or_insert(resolved).clone()
+            }
+        };
+        if let (Ok((config, _)), Some(rate)) = (&mut resolved, rate) {
+            config.train.learning_rate = rate;
+        }
+        Ok(resolved)
     }
 }
 
 /// The configuration at a point, seed aside, not validated.
 fn configuration(spec: &SweepSpec, model: usize, place: &[usize]) -> anyhow::Result<RunConfig> {
     let mut layers = Layers::from_preset(&spec.preset)?;
-    let mut fixed = spec.fixed.clone();
-    let name = Value::String(spec.models[model].clone());
-    resolve::insert(&mut fixed, "model.name", name).map_err(bad)?;
-    layers.add(fixed, &format!("sweep {}", spec.name))?;
+    // One layer, so that naming a task or a model does not undo the other keys.
+    let mut layer = spec.fixed.clone();
+    let mut set =
+        |key: &str, value: &Value| resolve::insert(&mut layer, key, value.clone()).map_err(bad);
+    set("model.name", &Value::String(spec.models[model].clone()))?;
     for (axis, &at) in spec.axes.iter().zip(place) {
         let AxisValue { value, with, .. } = &axis.values[at];
-        let mut layer = Table::new();
-        resolve::insert(&mut layer, &axis.key, value.clone()).map_err(bad)?;
-        for (key, value) in with {
-            resolve::insert(&mut layer, key, value.clone()).map_err(bad)?;
-        }
-        layers.add(layer, &format!("sweep {}, axis {}", spec.name, axis.name()))?;
+        set(&axis.key, value)?;
+        with.iter().try_for_each(|(key, value)| set(key, value))?;
     }
+    layers.add(layer, &format!("sweep {}", spec.name))?;
     Ok(layers.config().clone())
-}
-
-/// The learning rate of a point, if it varies.
-fn rate(spec: &SweepSpec, place: &[usize]) -> anyhow::Result<Option<f64>> {
-    let axis = spec.axes.iter().zip(place).find(|(axis, _)| axis.key == LEARNING_RATE);
-    axis.map(|(axis, &at)| {
-        let place = format!("sweep {}, axis {}", spec.name, axis.name());
-        let rate = resolve::learning_rate(&axis.values[at].value);
-        rate.map_err(|error| bad(format!("{place}: {error}")))
-    })
-    .transpose()
 }
 
 /// Notes on the points that are left out; an error where a value itself is wrong.
@@ -266,17 +277,37 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_with_a_learning_rate_or_beside_a_task_is_kept() {
+        let with = grid(
+            "seeds = 1\n[axes]\nlr = { values = [0.1, 0.01], with = { 'train.epochs' = [1, 3] } }",
+        );
+        let with = with.unwrap().runs;
+        assert_eq!([with[0].config.train.epochs, with[1].config.train.epochs], [1, 3]);
+        assert!(with[1].cost.training_flops > 2.9 * with[0].cost.training_flops);
+        assert_eq!(with[1].config.train.learning_rate, 0.01);
+        let tasks =
+            grid("seeds = 1\n[axes]\n'task.vocab' = [70, 80]\n'task.name' = ['cases', 'lg']");
+        let vocabs: Vec<_> = tasks.unwrap().runs.iter().map(|run| run.config.task.vocab).collect();
+        assert_eq!(vocabs, [70, 70, 80, 80]);
+        let same = grid("[axes]\n'model.init_factor' = [1, 1.0000000000000001]\ndim = [8]");
+        assert!(same.unwrap_err().to_string().contains("twice"));
+        let same = grid("models = ['max']\n[axes]\n'train.learning_rate' = [0.1, 0.100000001]");
+        assert!(same.unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
     fn combinations_that_cannot_be_are_left_out_and_values_refused() {
         let heads = grid("[model]\ndim = 8\n[axes]\nheads = [1, 3, 8, 16]").unwrap();
-        assert_eq!((heads.runs.len(), heads.skipped), (2 * 5, 2));
+        assert_eq!((heads.runs.len(), heads.notes.len()), (2 * 5, 2));
         assert!(heads.notes[0].contains("model.heads = 3: a divisor of model.dim = 8"));
         let poolings = grid("models = ['max', 'nap']\n[axes]\n'model.form' = ['auto', 'linear']");
-        assert_eq!(poolings.unwrap().skipped, 1);
+        let poolings = poolings.unwrap();
+        assert_eq!((poolings.runs.len(), poolings.notes.len()), (3 * 5, 1));
         let error = |text: &str| grid(text).unwrap_err().to_string();
         assert!(error("[model]\nheads = 3\n[axes]\ndim = [8, 9]").contains("model.heads = 3"));
         assert!(error("[axes]\ndim = [8, 0]").contains("model.dim = 0"));
         assert!(error("[axes]\nheads = [3]").contains("empty"));
-        assert!(error("[axes]\ndim = ['wide']").contains("axis dim: model.dim = \"wide\""));
+        assert!(error("[axes]\ndim = ['wide']").contains("sweep mine: model.dim = \"wide\""));
         assert!(error("[axes]\nlr = ['0.3^x']").contains("learning rate"));
         assert!(
             error("models = ['max']\n[axes]\n'model.form' = ['linear']").contains("model.form")

@@ -4,8 +4,10 @@
 //! changed. There are no locks: workers that computed the same run agree to the bit, and readers
 //! take one of them. What cannot be read is reported and left out.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,8 +18,8 @@ use super::identity::RunId;
 use super::record::{RunRecord, Status};
 use crate::error::bad;
 
-/// No record is longer.
-const LONGEST_LINE: u64 = 64 << 20;
+/// No record is longer, in bytes.
+const LONGEST_LINE: u64 = 256 << 20;
 
 /// Notes on one file.
 const MOST_NOTES: usize = 5;
@@ -43,6 +45,10 @@ impl Writer {
     /// What the system says; what was stored before stays whole.
     pub fn append(&mut self, record: &RunRecord) -> std::io::Result<()> {
         let line = record.to_line();
+        if line.len() as u64 >= LONGEST_LINE {
+            let limit = LONGEST_LINE >> 20;
+            return Err(std::io::Error::other(format!("a record of more than {limit} MiB")));
+        }
         let file = match &mut self.file {
             Some(file) => file,
             None => {
@@ -64,10 +70,11 @@ impl Writer {
 
     /// Makes a file that no other process has.
     fn create(&self) -> std::io::Result<File> {
-        let mut number = 1;
+        let mut number = 0;
         loop {
-            let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-            let path = self.directory.join(format!("{}{suffix}.jsonl", self.name));
+            // Process numbers repeat; so may names, where journals are copied together.
+            let unique = RandomState::new().hash_one(number) as u32;
+            let path = self.directory.join(format!("{}-{unique:08x}.jsonl", self.name));
             match OpenOptions::new().append(true).create_new(true).open(path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 result => return result,
@@ -82,7 +89,7 @@ pub struct Journal {
     /// The records of this program's numerics version, one per run.
     pub runs: HashMap<RunId, RunRecord>,
     /// Number of records of other numerics versions.
-    pub other_numerics: BTreeMap<u32, usize>,
+    other_numerics: BTreeMap<u32, usize>,
     /// What could not be read, and what else a user should know.
     pub notes: Vec<String>,
     /// Runs of which records differ.
@@ -164,9 +171,9 @@ impl Journal {
             }
             number += 1;
             if line.len() as u64 == LONGEST_LINE {
-                let rest = "too long for a record: the rest of the file is ignored";
-                notes.push(format!("{name}, line {number}: {rest}"));
-                break;
+                notes.push(format!("{name}, line {number}: too long for a record: ignored"));
+                reader.skip_until(b'\n')?;
+                continue;
             }
             let whole = line.last() == Some(&b'\n');
             match record(&line) {
@@ -221,7 +228,7 @@ impl Journal {
                 {
                     self.differing.insert(record.id);
                 }
-                if rank(&record) < rank(known) {
+                if precedence(&record, known).is_lt() {
                     place.insert(record);
                 }
             }
@@ -245,9 +252,17 @@ impl Journal {
     }
 }
 
-fn rank(record: &RunRecord) -> (Status, &str, String, &str) {
-    let content = serde_json::to_string(&record.epochs).unwrap_or_default();
-    (record.status, &record.isa, content, &record.wall.finished)
+/// Which of two records of a run comes first: a finished one, then by instruction set and
+/// content, whatever the file; of failures the latest.
+fn precedence(a: &RunRecord, b: &RunRecord) -> Ordering {
+    let content = |r: &RunRecord| serde_json::to_string(&r.epochs).unwrap_or_default();
+    let when = a.wall.finished.cmp(&b.wall.finished);
+    let order = match (a.status, b.status) {
+        (Status::Failed, Status::Failed) => when.reverse(),
+        _ => a.status.cmp(&b.status).then_with(|| a.isa.cmp(&b.isa)),
+    };
+    let order = order.then_with(|| content(a).cmp(&content(b))).then(when);
+    order.then_with(|| a.to_line().cmp(&b.to_line()))
 }
 
 enum Line {
@@ -256,7 +271,7 @@ enum Line {
 }
 
 fn record(line: &[u8]) -> Result<Line, String> {
-    // Read first, because another version's record may have another form.
+    // All that is read where the rest has another version's form.
     #[derive(Deserialize)]
     struct Version {
         numerics: u32,
@@ -357,9 +372,25 @@ mod tests {
             let journal = parse(&text);
             assert_eq!(journal.runs[&a.id], a);
             assert_eq!(journal.notes.len(), 1, "{:?}", journal.notes);
-            assert!(journal.notes[0].starts_with("1 runs have records that differ"));
+            assert!(journal.notes[0].contains("records that differ"));
         }
         assert!(parse(&format!("{}{}", lines[0], lines[3])).notes.is_empty());
+    }
+
+    #[test]
+    fn of_failures_the_latest_counts() {
+        let mut failures = ["2026-01-01", "2026-01-02"].map(|day| {
+            let mut record = record(1, 0.5);
+            (record.status, record.reason) = (Status::Failed, Some(day.to_owned()));
+            record.wall.finished = day.to_owned();
+            record
+        });
+        for _ in 0..2 {
+            let journal = parse(&failures.iter().map(RunRecord::to_line).collect::<String>());
+            let kept = journal.runs.values().next().unwrap();
+            assert_eq!(kept.reason.as_deref(), Some("2026-01-02"));
+            failures.reverse();
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::axis::LEARNING_RATE;
 use super::grid::{Grid, PlannedRun};
 use super::record::{RunRecord, Status};
 
@@ -72,10 +71,8 @@ struct Panel {
 impl<'a> Map<'a> {
     /// A map without results.
     pub fn new(grid: &'a Grid) -> Self {
-        let axes = &grid.spec.axes;
-        let rate = axes.iter().position(|axis| axis.key == LEARNING_RATE);
-        let across = axes.iter().position(|axis| axis.key != LEARNING_RATE);
-        Self { grid, axes: [across, rate], cells: HashMap::new() }
+        let axes = [grid.spec.x_index(), grid.spec.rate_index()];
+        Self { grid, axes, cells: HashMap::new() }
     }
 
     /// Adds a run that ended.

@@ -32,9 +32,10 @@ struct Factors {
 const LEAST_SECONDS: f64 = 0.03;
 
 /// Estimates the core time of each run with `jobs` workers side by side. Steps of every shape are
-/// timed, cheapest first, on all workers at once, as far as the `budget` of time goes; dearer
-/// shapes are extrapolated from the dearest measured one of their model.
-pub fn estimate(runs: &[&PlannedRun], jobs: usize, budget: Duration) -> Estimate {
+/// timed, cheapest first, on all workers at once, as far as the `budget` of time goes (the
+/// cheapest in any case) and the `memory` in bytes; dearer shapes are extrapolated from the
+/// dearest measured one of their model.
+pub fn estimate(runs: &[&PlannedRun], jobs: usize, memory: u64, budget: Duration) -> Estimate {
     let started = Instant::now();
     let mut shapes: Vec<Shape> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
@@ -58,7 +59,7 @@ pub fn estimate(runs: &[&PlannedRun], jobs: usize, budget: Duration) -> Estimate
         if measured > 0 && shapes[at].nominal * slowness > left {
             break;
         }
-        shapes[at].factors = measure_on_all(&shapes[at], jobs);
+        shapes[at].factors = measure_on_all(&shapes[at], jobs, memory);
         if let Some(factors) = shapes[at].factors {
             slowness = factors.training.max(factors.evaluation);
             measured += 1;
@@ -121,8 +122,10 @@ fn shape(config: &RunConfig) -> RunConfig {
     config
 }
 
-/// Measures a shape on every worker at once, and takes the mean.
-fn measure_on_all(shape: &Shape, jobs: usize) -> Option<Factors> {
+/// Measures a shape on every worker at once, and takes the mean; on as many as the memory allows.
+fn measure_on_all(shape: &Shape, jobs: usize, memory: u64) -> Option<Factors> {
+    let bytes = Cost::of(&shape.config).ok()?.memory_bytes.max(1);
+    let jobs = jobs.min(usize::try_from(memory / bytes).unwrap_or(usize::MAX));
     let all: Vec<_> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..jobs).map(|_| scope.spawn(|| measure(&shape.config))).collect();
         running.into_iter().filter_map(|worker| worker.join().ok().flatten()).collect()

@@ -71,20 +71,22 @@ impl RunRecord {
     pub fn finished(id: RunId, config: &RunConfig, history: &[EpochRecord], wall: Wall) -> Self {
         let diverged = history.iter().find(|epoch| epoch.diverged);
         Self {
-            status: Status::Finished,
-            reason: None,
             diverged_at: diverged.map(|epoch| epoch.epoch),
             epochs: Epochs::of(config, history),
-            ..Self::failed(id, config, String::new(), wall)
+            ..Self::new(id, config, Status::Finished, wall)
         }
     }
 
     /// The record of a run that could not be computed.
     pub fn failed(id: RunId, config: &RunConfig, reason: String, wall: Wall) -> Self {
+        Self { reason: Some(reason), ..Self::new(id, config, Status::Failed, wall) }
+    }
+
+    fn new(id: RunId, config: &RunConfig, status: Status, wall: Wall) -> Self {
         Self {
             id,
-            status: Status::Failed,
-            reason: Some(reason),
+            status,
+            reason: None,
             numerics: NUMERICS_VERSION,
             precision: PRECISION.to_owned(),
             isa: nap_engine::arch::isa().name().to_owned(),

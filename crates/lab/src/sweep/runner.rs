@@ -64,8 +64,6 @@ pub struct Totals {
     pub finished: usize,
     /// Runs that failed.
     pub failed: usize,
-    /// Runs that need more memory than the limit, and were not begun.
-    pub too_large: usize,
     /// Runs that were not begun or not ended when it stopped.
     pub left: usize,
     /// Seconds of the cores.
@@ -91,13 +89,15 @@ pub enum Executed {
     Finished(Box<RunRecord>),
     /// It was put aside.
     Stopped,
+    /// It was put aside, because what it should keep cannot be stored.
+    Unstorable(anyhow::Error),
 }
 
 /// What a run's execution may use.
 pub struct Context<'a> {
     dir: &'a SweepDir,
     settings: &'a Settings,
-    stop: &'a AtomicBool,
+    halt: &'a AtomicBool,
     events: &'a Sender<Event>,
     worker: usize,
     run: usize,
@@ -109,12 +109,18 @@ impl Context<'_> {
         // The receiver outlives the workers.
         let _ = self.events.send(event);
     }
+
+    /// Whether it is time to put the run aside.
+    fn halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
+    }
 }
 
 /// Executes a run; an error is the reason why it failed.
 pub type Execute<'a> = dyn Fn(&PlannedRun, &mut Context) -> anyhow::Result<Executed> + Sync + 'a;
 
 /// Computes the runs in their order, until all have ended, `stop` is set, or the time is over.
+/// Each must fit into the memory.
 ///
 /// # Errors
 /// If a record cannot be written, or what `on_event` returns. What was recorded stays whole.
@@ -127,33 +133,36 @@ pub fn compute(
     on_event: &mut dyn FnMut(Event) -> anyhow::Result<()>,
 ) -> anyhow::Result<Totals> {
     let started = Instant::now();
-    let fits = |run: usize| runs[run].cost.memory_bytes <= settings.memory;
-    let queue: VecDeque<_> = (0..runs.len()).filter(|&run| fits(run)).collect();
-    let mut totals = Totals { too_large: runs.len() - queue.len(), ..Totals::default() };
-    let queue =
-        Queue { runs, stop, waiting: Mutex::new((queue, settings.memory)), freed: Condvar::new() };
+    let mut totals = Totals::default();
+    // Not the signals' own flag: a first signal must not look like a second.
+    let halt = AtomicBool::new(false);
+    let waiting = Mutex::new(((0..runs.len()).collect(), settings.memory));
+    let queue = Queue { runs, halt: &halt, waiting, freed: Condvar::new() };
     catch_worker_panics();
     let (sender, receiver) = mpsc::channel();
-    let mut result = Ok(());
-    std::thread::scope(|scope| {
+    let mut shown = Ok(());
+    let worked = std::thread::scope(|scope| {
         let start = |worker: usize| {
             let (sender, queue) = (sender.clone(), &queue);
             let work = move || {
                 let worked = work(worker, dir, settings, queue, execute, &sender);
                 if worked.is_err() {
-                    stop.store(true, Ordering::Relaxed);
+                    queue.halt.store(true, Ordering::Relaxed);
                 }
                 worked
             };
             std::thread::Builder::new().name(format!("{WORKER}{worker}")).spawn_scoped(scope, work)
         };
         let workers: Vec<_> = (0..settings.jobs).map(start).collect();
-        if workers.iter().any(Result::is_err) {
-            stop.store(true, Ordering::Relaxed);
-        }
         drop(sender);
+        let unstarted = workers.iter().any(Result::is_err);
         loop {
-            let event = match receiver.recv_timeout(Duration::from_millis(250)) {
+            let over = settings.time.is_some_and(|time| started.elapsed() >= time);
+            let failed = settings.fail_fast && totals.failed > 0;
+            if unstarted || over || failed || shown.is_err() || stop.load(Ordering::Relaxed) {
+                halt.store(true, Ordering::Relaxed);
+            }
+            let event = match receiver.recv_timeout(Duration::from_millis(100)) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => Event::Tick,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -164,37 +173,32 @@ pub fn compute(
                     Status::Failed => totals.failed += 1,
                 }
             }
-            let over = settings.time.is_some_and(|time| started.elapsed() >= time);
-            if over || (settings.fail_fast && totals.failed > 0) {
-                stop.store(true, Ordering::Relaxed);
-            }
-            if let Err(error) = on_event(event) {
-                stop.store(true, Ordering::Relaxed);
-                result = Err(error);
+            if shown.is_ok() {
+                shown = on_event(event);
             }
         }
-        for worker in workers {
-            let worked = match worker.context("cannot start a worker").map(|w| w.join()) {
-                Ok(Ok(worked)) => worked,
-                Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                Err(error) => Err(error),
-            };
-            match worked {
-                Ok(times) => totals.times.add(times),
-                Err(error) if result.is_ok() => result = Err(error),
-                Err(_) => {}
-            }
-        }
+        workers.into_iter().map(join).collect::<Vec<_>>()
     });
+    for times in worked {
+        totals.times.add(times?);
+    }
     totals.elapsed = started.elapsed();
-    totals.left = runs.len() - totals.finished - totals.failed - totals.too_large;
-    result.map(|()| totals)
+    totals.left = runs.len() - totals.finished - totals.failed;
+    shown.map(|()| totals)
+}
+
+/// What a worker comes to in the end.
+fn join(
+    worker: std::io::Result<std::thread::ScopedJoinHandle<'_, anyhow::Result<Times>>>,
+) -> anyhow::Result<Times> {
+    let worker = worker.context("cannot start a worker")?;
+    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The runs that wait for a worker, and the memory that is free.
 struct Queue<'a> {
     runs: &'a [&'a PlannedRun],
-    stop: &'a AtomicBool,
+    halt: &'a AtomicBool,
     waiting: Mutex<(VecDeque<usize>, u64)>,
     freed: Condvar,
 }
@@ -206,7 +210,7 @@ impl Queue<'_> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let (runs, memory) = &mut *waiting;
-            if runs.is_empty() || self.stop.load(Ordering::Relaxed) {
+            if runs.is_empty() || self.halt.load(Ordering::Relaxed) {
                 return None;
             }
             let bytes = |run: usize| self.runs[run].cost.memory_bytes;
@@ -243,10 +247,10 @@ fn work(
     let mut times = Times::default();
     while let Some(run) = queue.take() {
         let planned = queue.runs[run];
-        let stop = queue.stop;
+        let halt = queue.halt;
         let started = Instant::now();
         let mut context =
-            Context { dir, settings, stop, events, worker, run, times: Times::default() };
+            Context { dir, settings, halt, events, worker, run, times: Times::default() };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(planned, &mut context)));
         queue.free(run);
         let failed = |reason: String| {
@@ -260,6 +264,7 @@ fn work(
                 times.add(context.times);
                 continue;
             }
+            Ok(Ok(Executed::Unstorable(error))) => return Err(error),
             Ok(Err(error)) => failed(format!("{error:#}")),
             Err(_) => failed(format!("panic: {}", LAST_PANIC.take())),
         };
@@ -290,29 +295,37 @@ pub fn train(planned: &PlannedRun, context: &mut Context) -> anyhow::Result<Exec
     let (mut steps, mut stepping) = (0, Duration::ZERO);
     let mut stored = Instant::now();
     while !trainer.finished() {
-        let begun = Instant::now();
         while trainer.steps_done() < per_epoch {
+            let begun = Instant::now();
             trainer.step();
+            stepping += begun.elapsed();
             steps += 1;
-            let stop = context.stop.load(Ordering::Relaxed);
-            if stop || stored.elapsed() >= context.settings.checkpoint_every {
-                let storing = Instant::now();
+            if context.halted() || stored.elapsed() >= context.settings.checkpoint_every {
                 save(planned, &trainer, context);
-                context.times.store += storing.elapsed();
                 stored = Instant::now();
-                if stop {
-                    return Ok(Executed::Stopped);
-                }
+            }
+            if context.halted() {
+                context.times.compute += stepping;
+                return Ok(Executed::Stopped);
             }
         }
-        stepping += begun.elapsed();
-        trainer.finish_epoch();
+        let begun = Instant::now();
+        let finished = trainer.finish_epoch_unless(&|| context.halted()).is_some();
         context.times.compute += begun.elapsed();
+        if !finished {
+            save(planned, &trainer, context);
+            context.times.compute += stepping;
+            return Ok(Executed::Stopped);
+        }
         context.send(Event::Epoch { worker, epochs_done: trainer.epochs_done() });
-        if context.settings.keep_checkpoints {
-            keep(planned, &trainer, context)?;
+        if context.settings.keep_checkpoints
+            && let Err(error) = keep(planned, &trainer, context)
+        {
+            save(planned, &trainer, context);
+            return Ok(Executed::Unstorable(error));
         }
     }
+    context.times.compute += stepping;
     let wall = wall(&host(), started.elapsed(), steps, stepping);
     let record = RunRecord::finished(planned.id, trainer.config(), trainer.history(), wall);
     Ok(Executed::Finished(Box::new(record)))
@@ -345,15 +358,19 @@ fn resume(planned: &PlannedRun, bytes: &[u8]) -> Result<Trainer, String> {
     if trained.isa != isa {
         return Err(format!("it was computed with {}, this machine has {isa}", trained.isa));
     }
+    // Both at once would take more memory than the run itself.
+    drop(trained);
     Trainer::resume(bytes).map_err(|error| error.to_string())
 }
 
 /// Stores the state of a run under way. Where that fails the run goes on: its record matters.
-fn save(planned: &PlannedRun, trainer: &Trainer, context: &Context) {
+fn save(planned: &PlannedRun, trainer: &Trainer, context: &mut Context) {
+    let storing = Instant::now();
     let path = context.dir.checkpoint_path(planned.id);
     if let Err(error) = write_atomically(&path, &trainer.checkpoint()) {
         context.send(Event::Note(format!("cannot write {}: {error}", path.display())));
     }
+    context.times.store += storing.elapsed();
 }
 
 /// Keeps the best and the last weights.
@@ -493,7 +510,7 @@ mod tests {
                 anyhow::bail!("no luck");
             }
             // As training does, until it is told to stop.
-            while !context.stop.load(Ordering::Relaxed) {
+            while !context.halted() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Ok(Executed::Stopped)
@@ -525,15 +542,12 @@ mod tests {
             compute_with(&Settings { memory: small + large, ..settings(4) }, &execute);
         assert_eq!(totals.finished, 12);
         assert!(most.load(Ordering::SeqCst) as u64 <= small + large);
-        // A run that is too large for the limit is left, and not recorded.
-        let (totals, journal) = compute_with(&Settings { memory: small, ..settings(4) }, &execute);
-        assert_eq!((totals.finished, totals.too_large, journal.runs.len()), (6, 6, 6));
     }
 
     #[test]
     fn time_is_up_when_it_is_up() {
         let execute = |_: &PlannedRun, context: &mut Context| {
-            while !context.stop.load(Ordering::Relaxed) {
+            while !context.halted() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Ok(Executed::Stopped)

@@ -76,7 +76,15 @@ impl Shard {
                  of at most {MOST_SHARES} array tasks"
             ));
         }
-        Ok(Some(Self { index: (task - first) / step, count: (last - first) / step + 1 }))
+        let count = (last - first) / step + 1;
+        if let Some(tasks) = variable("SLURM_ARRAY_TASK_COUNT").filter(|n| *n != count.to_string())
+        {
+            return Err(format!(
+                "this Slurm array has {tasks} tasks from {first} to {last}: expected one of evenly \
+                 spaced tasks, or --shard"
+            ));
+        }
+        Ok(Some(Self { index: (task - first) / step, count }))
     }
 
     /// This share of the runs of a grid, in their order. The shares have about the same cost
@@ -213,6 +221,8 @@ mod tests {
         assert_eq!(slurm(&[task, min, max]), Ok(Some(Shard { index: 4, count: 9 })));
         let step = ("SLURM_ARRAY_TASK_STEP", "2");
         assert_eq!(slurm(&[task, min, max, step]), Ok(Some(Shard { index: 2, count: 5 })));
+        let two = ("SLURM_ARRAY_TASK_COUNT", "2");
+        assert!(slurm(&[task, min, max, two]).unwrap_err().contains("evenly spaced"));
         assert!(slurm(&[("SLURM_ARRAY_TASK_ID", "x")]).is_err());
         assert!(slurm(&[task]).unwrap_err().contains("MIN is not in the environment"));
         let endless = ("SLURM_ARRAY_TASK_MAX", "999999999999");

@@ -120,7 +120,11 @@ pub fn queue(jobs: &[String]) -> anyhow::Result<Vec<Task>> {
         .args(["--noheader", "--array", "--format=%i|%T|%M|%R", &list])
         .output()
         .map_err(|error| bad(format!("cannot run squeue: {error}")))?;
-    // It complains about jobs that ended long ago, and lists the others.
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    // Of jobs that ended long ago; it lists the others.
+    if !output.status.success() && !complaint.contains("Invalid job id") {
+        return Err(bad(format!("squeue: {}", complaint.trim())));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     let task = |line: &str| {
         let mut fields = line.splitn(4, '|').map(|field| field.trim().to_owned());

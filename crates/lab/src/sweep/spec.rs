@@ -159,13 +159,13 @@ impl SweepSpec {
     }
 
     /// The first axis that is not the learning rate: what the paper's pictures draw across.
-    pub fn x_axis(&self) -> Option<&Axis> {
-        self.axes.iter().find(|axis| axis.key != LEARNING_RATE)
+    pub fn x_index(&self) -> Option<usize> {
+        self.axes.iter().position(|axis| axis.key != LEARNING_RATE)
     }
 
-    /// The learning rates, if they vary.
-    pub fn learning_rates(&self) -> Option<&Axis> {
-        self.axes.iter().find(|axis| axis.key == LEARNING_RATE)
+    /// The axis of learning rates: what they draw down.
+    pub fn rate_index(&self) -> Option<usize> {
+        self.axes.iter().position(|axis| axis.key == LEARNING_RATE)
     }
 
     /// As a sweep file, every value written out.
@@ -183,10 +183,11 @@ impl SweepSpec {
         toml::to_string(&table).unwrap_or_default()
     }
 
-    /// Names the sweep's content in a file name.
-    pub fn digest(&self) -> String {
+    /// The sweep's name and a digest of its content, for the names of files.
+    pub fn file_stem(&self) -> String {
         let hash = Sha256::digest(self.to_toml());
-        hash[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+        let digest: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{digest}", self.name)
     }
 }
 
@@ -222,12 +223,12 @@ impl Restrictions {
             spec.models = read_models(&Value::Array(list))
                 .map_err(|error| bad(format!("--models {names}: {error}")))?;
         }
-        for (option, wanted, is_rate) in [("--x", &self.x, false), ("--lr", &self.lr, true)] {
+        let (x, rate) = (spec.x_index(), spec.rate_index());
+        for (option, wanted, axis) in [("--x", &self.x, x), ("--lr", &self.lr, rate)] {
             let Some(wanted) = wanted else { continue };
-            let axis = spec.axes.iter_mut().find(|axis| (axis.key == LEARNING_RATE) == is_rate);
-            let axis = axis
-                .ok_or_else(|| bad(format!("{option} {wanted}: {} has no such axis", spec.name)))?;
-            axis.restrict(wanted).map_err(|error| bad(format!("{option} {error}")))?;
+            let none = || bad(format!("{option} {wanted}: {} has no such axis", spec.name));
+            let axis = axis.ok_or_else(none)?;
+            spec.axes[axis].restrict(wanted).map_err(|error| bad(format!("{option} {error}")))?;
         }
         if let Some(seeds) = &self.seeds {
             spec.seeds =
@@ -348,7 +349,7 @@ mod tests {
     fn a_file_reads_back_from_what_it_is_stored_as() {
         let spec = SweepSpec::parse(FILE, "mine", "mine.toml").unwrap();
         assert_eq!((spec.name.as_str(), spec.seeds.as_slice()), ("mine", &[0, 3][..]));
-        assert_eq!(spec.x_axis().unwrap().key, "model.dim");
+        assert_eq!(spec.axes[spec.x_index().unwrap()].key, "model.dim");
         assert_eq!(SweepSpec::parse(&spec.to_toml(), "other", "stored").unwrap(), spec);
         for preset in presets() {
             let again = SweepSpec::parse(&preset.spec.to_toml(), "other", "stored").unwrap();

@@ -1,5 +1,6 @@
 //! What a sweep shows while it runs: on a terminal the map as it fills in, else a line per run.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use console::Term;
@@ -7,7 +8,7 @@ use console::Term;
 use super::grid::{Grid, PlannedRun};
 use super::journal::Journal;
 use super::map::{FIGURE, Map};
-use super::record::RunRecord;
+use super::record::{RunRecord, Status};
 use super::runner::Event;
 use crate::output::{note, print_line};
 
@@ -33,7 +34,7 @@ pub struct View<'a> {
     map: Map<'a>,
     running: Vec<Option<Running>>,
     ended: usize,
-    /// Nominal seconds of the runs that ended.
+    /// Nominal seconds of this process: of the runs that ended, and of all.
     done: f64,
     total: f64,
     started: Instant,
@@ -61,7 +62,9 @@ impl<'a> View<'a> {
     ) -> Self {
         let mut map = Map::new(grid);
         if mode == Mode::Live {
-            for run in &grid.runs {
+            // What failed before may be among the runs to do.
+            let to_do: HashSet<_> = runs.iter().map(|run| run.id).collect();
+            for run in grid.runs.iter().filter(|run| !to_do.contains(&run.id)) {
                 journal.runs.get(&run.id).into_iter().for_each(|record| map.add(run, record));
             }
         }
@@ -88,6 +91,8 @@ impl<'a> View<'a> {
     pub fn event(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
             Event::Started { worker, run, epochs_done } => {
+                // What an earlier process did is no work of this one.
+                self.total -= self.nominal_seconds(run, epochs_done);
                 self.running[worker] = Some(Running { run, epochs_done, begun_at: epochs_done });
             }
             Event::Epoch { worker, epochs_done } => {
@@ -96,9 +101,10 @@ impl<'a> View<'a> {
                 }
             }
             Event::Ended { worker, run, record } => {
-                self.running[worker] = None;
+                let before = self.running[worker].take().map_or(0, |running| running.begun_at);
                 self.ended += 1;
-                self.done += self.runs[run].nominal_seconds();
+                let epochs = self.runs[run].config.train.epochs - before;
+                self.done += self.nominal_seconds(run, epochs);
                 match self.mode {
                     Mode::Live => self.map.add(self.runs[run], &record),
                     Mode::Lines => print_line(self.line(self.runs[run], &record))?,
@@ -176,20 +182,22 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Nominal seconds of so many epochs of a run.
+    fn nominal_seconds(&self, run: usize, epochs: usize) -> f64 {
+        let run = self.runs[run];
+        run.nominal_seconds() * epochs as f64 / run.config.train.epochs as f64
+    }
+
     /// From the nominal costs and the speed so far.
     fn time_left(&self, elapsed: Duration) -> Option<(Duration, f64)> {
-        let share = |running: &Running, epochs: usize| {
-            let run = self.runs[running.run];
-            run.nominal_seconds() * epochs as f64 / run.config.train.epochs as f64
-        };
-        let running = || self.running.iter().flatten();
-        let here: f64 = running().map(|r| share(r, r.epochs_done - r.begun_at)).sum();
-        let before: f64 = running().map(|r| share(r, r.begun_at)).sum();
-        let speed = (self.done + here) / elapsed.as_secs_f64();
+        let running = self.running.iter().flatten();
+        let under_way = running.map(|r| self.nominal_seconds(r.run, r.epochs_done - r.begun_at));
+        let done = self.done + under_way.sum::<f64>();
+        let speed = done / elapsed.as_secs_f64();
         if speed <= 0.0 {
             return None;
         }
-        let left = (self.total - self.done - here - before).max(0.0) / speed;
+        let left = (self.total - done).max(0.0) / speed;
         let per_hour = self.ended as f64 / elapsed.as_secs_f64() * 3600.0;
         Duration::try_from_secs_f64(left).ok().map(|left| (left, per_hour))
     }
@@ -197,8 +205,8 @@ impl<'a> View<'a> {
 
 /// How a run ended, in a few words.
 pub fn outcome(record: &RunRecord) -> String {
-    if let Some(reason) = &record.reason {
-        return format!("failed: {reason}");
+    if record.status == Status::Failed {
+        return format!("failed: {}", record.reason.as_deref().unwrap_or("unknown"));
     }
     let mut text = match (record.best(FIGURE), record.best("train_accuracy")) {
         (Some((validation, epoch)), Some((training, _))) => {
