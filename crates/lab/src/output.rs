@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use anyhow::Context;
+
 /// Standard output has no reader any more (`nap models | head -1`): no error to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed;
@@ -23,7 +25,7 @@ pub fn print(text: impl AsRef<str>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref().as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
-        result => Ok(result?),
+        result => Ok(result.context("cannot write to standard output")?),
     }
 }
 

@@ -91,7 +91,7 @@ fn twenty_thousand_runs() {
     let commands: [(&[&str], &str); 3] = [
         (&["status", "many"], "sweep many: 19900 of 20000 runs finished"),
         (&["plan", "many.toml", "--out", "many"], "20000 runs, 19900 done, 100 to do"),
-        (&["export", "many", "-o", "out", "--csv"], "19900 runs in out"),
+        (&["export", "many", "-o", "out", "--csv"], "19900 runs that ended, in out"),
     ];
     for (arguments, expected) in commands {
         let (said, most) = measured(nap(dir.path()).args(arguments));

@@ -192,7 +192,10 @@ fn bad_sweeps_get_one_line_and_leave_nothing_behind() {
         (&["sweep", "mode-dim", "--time", "soon"], "--time"),
         (&["sweep", "mode-dim", "--memory", "lots"], "8GiB"),
         (&["sweep", "mode-dim", "--shard", "0/4"], "3/64"),
-        (&["sweep", "mode-dim", "--out", "/proc/nap-sweep"], "output directory /proc/nap-sweep"),
+        (
+            &["sweep", "mode-dim", "--out", "/proc/nap-sweep"],
+            "output directory /proc/nap-sweep, journal: ",
+        ),
         (&["status", "none"], "none holds no sweep"),
         (&["retry", "none", "--failed"], "none holds no sweep"),
         (&["export", "none", "-o", "out", "--csv"], "none holds no sweep"),
@@ -274,6 +277,7 @@ fn damaged_journals_are_reported_and_what_is_whole_is_kept() {
         format!("{}not a record\u{0}\n{}{torn}", lines[..4].concat(), lines[4..7].concat());
     fs::write(&file, text_now).unwrap();
     fs::write(out.join("journal/empty.jsonl"), "").unwrap();
+    fs::create_dir(out.join("journal/folder.jsonl")).unwrap();
     let mut other = nap(dir.path());
     other.args([
         "sweep", "mode-dim", "--models", "mte", "--x", "8", "--lr", "0.3^1", "--seeds", "1",
@@ -294,11 +298,19 @@ fn damaged_journals_are_reported_and_what_is_whole_is_kept() {
         "line 5: not a record",
         "line 9: cut short",
         "empty.jsonl: empty",
+        "folder.jsonl: not a file: ignored",
         "1 records of numerics version 0 are left aside",
         "8 runs, 7 done, 1 to do",
     ] {
         assert!(output.contains(note), "{note}: {output}");
     }
+    // A damaged sweep file is refused by readers, and made again by the sweep.
+    let stored = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+    let stored = stored.into_iter().find(|path| path.is_file()).unwrap();
+    fs::write(&stored, "[").unwrap();
+    let line = refused(nap(dir.path()).args(["status", "out"]));
+    assert!(line.contains("sweep-mode-dim-") && line.contains("remove that file"), "{line}");
+    run(&mut sweep(dir.path(), &EIGHT), 0);
     let shown = text(&run(nap(dir.path()).args(["status", "out"]), 0));
     assert!(shown.contains("1 more records belong to no sweep of this directory"), "{shown}");
     fs::remove_file(out.join("journal/other.jsonl")).unwrap();
@@ -518,7 +530,7 @@ fn exports_for_other_programs() {
     command.args(["export", "out", "-o", "o", "--csv", "--parquet", "--tensorboard"]);
     let output =
         run(command.args(["--select", "model=nap,dim=8", "--select", "lr=0.00243,seed=1"]), 0);
-    assert!(text(&output).contains("5 runs in o"), "{}", text(&output));
+    assert!(text(&output).contains("5 runs that ended, in o"), "{}", text(&output));
     let rows = csv_without_wall(&dir.path().join("o/runs.csv"));
     assert_eq!(rows.len(), 1 + 5);
     for selection in ["model=nap,dim=8", "lr=0.00243,seed=1"] {

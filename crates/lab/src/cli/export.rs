@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let records: Vec<_> = all.iter().filter(selected).copied().collect();
     let place = args.out.display();
     std::fs::create_dir_all(&args.out)
-        .map_err(|error| bad(format!("cannot write to {place}: {error}")))?;
+        .map_err(|error| bad(format!("cannot write to {place}: {error}: expected a directory")))?;
     let mut written = Vec::new();
     if args.csv {
         csv::write(&args.out, &records)?;
@@ -81,6 +81,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         written.push("tensorboard");
     }
-    print_line(format!("{} runs in {place}: {}", records.len(), written.join(", ")))?;
+    print_line(format!("{} runs that ended, in {place}: {}", records.len(), written.join(", ")))?;
     Ok(ExitCode::SUCCESS)
 }

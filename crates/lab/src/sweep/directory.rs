@@ -69,19 +69,20 @@ impl SweepDir {
                 )));
             }
         }
-        let unwritable = |error: std::io::Error| {
-            bad(format!("cannot write to output directory {place}: {error}"))
+        let unwritable = |error: std::io::Error, part: &Path| {
+            let part = part.strip_prefix(path).unwrap_or(part).display();
+            bad(format!("cannot write to output directory {place}, {part}: {error}"))
         };
         for folder in [dir.journal_path(), dir.checkpoints_path()] {
-            fs::create_dir_all(folder).map_err(unwritable)?;
+            fs::create_dir_all(&folder).map_err(|error| unwritable(error, &folder))?;
         }
-        let file = dir.spec_path(spec);
-        if !file.exists() {
-            write_atomically(&file, spec.to_toml().as_bytes()).map_err(unwritable)?;
+        let (file, text) = (dir.spec_path(spec), spec.to_toml());
+        if fs::read_to_string(&file).ok().as_ref() != Some(&text) {
+            write_atomically(&file, text.as_bytes()).map_err(|error| unwritable(error, &file))?;
         }
         // A directory that only lets itself be read would waste the first run.
         let probe = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir.journal_path());
-        probe.map_err(unwritable)?;
+        probe.map_err(|error| unwritable(error, &dir.journal_path()))?;
         Ok(dir)
     }
 
@@ -132,7 +133,9 @@ impl SweepDir {
             let place = path.display();
             let text = fs::read_to_string(&path)
                 .map_err(|error| bad(format!("cannot read {place}: {error}")))?;
-            SweepSpec::parse(&text, "sweep", &place.to_string())
+            SweepSpec::parse(&text, "sweep", &place.to_string()).map_err(|error| {
+                bad(format!("{error}; remove that file, and name the sweep to nap sweep again"))
+            })
         };
         self.spec_files()?.into_iter().map(read).collect()
     }

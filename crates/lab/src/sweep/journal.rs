@@ -140,7 +140,9 @@ impl Journal {
         for part in parts {
             journal.merge(part?);
         }
-        journal.notes.sort();
+        // By file; a file's notes are in order.
+        let file = |note: &String| note.split([',', ':']).next().map(str::to_owned);
+        journal.notes.sort_by_cached_key(file);
         journal.conclude();
         Ok(journal)
     }
@@ -156,6 +158,11 @@ impl Journal {
 
     fn read_file(&mut self, path: &Path) -> anyhow::Result<()> {
         let unreadable = |error| bad(format!("cannot read {}: {error}", path.display()));
+        // A pipe would be waited for, for ever.
+        if !fs::metadata(path).map_err(unreadable)?.is_file() {
+            self.notes.push(format!("{}: not a file: ignored", path.display()));
+            return Ok(());
+        }
         let file = File::open(path).map_err(unreadable)?;
         let name = path.display().to_string();
         self.read_lines(&name, BufReader::with_capacity(1 << 18, file)).map_err(unreadable)
@@ -288,7 +295,11 @@ fn record(line: &[u8]) -> Result<Line, String> {
             Ok(Version { numerics }) if numerics != NUMERICS_VERSION => {
                 Ok(Line::OtherNumerics(numerics))
             }
-            _ => Err(error.to_string()),
+            _ => {
+                // Its place counts from the start of the line.
+                let reason = error.to_string();
+                Err(reason.split(" at line ").next().unwrap_or_default().to_owned())
+            }
         },
     }
 }
