@@ -258,9 +258,10 @@ impl Execution {
     }
 
     fn mode(&self) -> Mode {
+        let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         if self.quiet {
             Mode::Quiet
-        } else if std::io::stdout().is_terminal() && std::io::stderr().is_terminal() {
+        } else if terminal && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
             Mode::Live
         } else {
             Mode::Lines

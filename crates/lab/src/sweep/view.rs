@@ -156,7 +156,8 @@ impl<'a> View<'a> {
         }
         self.clear();
         for line in &lines {
-            let _ = self.term.write_line(line);
+            // A line that wraps would be two to take away again.
+            let _ = self.term.write_line(&console::truncate_str(line, usize::from(width), ""));
         }
         let _ = self.term.flush();
         self.lines = lines.len();
