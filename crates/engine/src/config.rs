@@ -445,7 +445,7 @@ impl TaskConfig {
             };
             return Err(ConfigError::new("task.vocab", self.vocab, expected));
         }
-        if self.case_bias.abs() > 64 {
+        if !(-64..=64).contains(&self.case_bias) {
             return Err(ConfigError::new("task.case_bias", self.case_bias, "between -64 and 64"));
         }
         if self.name == TaskName::Mode && self.case_bias != 0 {

@@ -100,20 +100,22 @@ impl Trainer {
                 metadata.numerics
             )));
         }
-        // First, because the trainer draws as many weights as the configuration asks for.
-        checked_architecture(&metadata.config, &tensors)?;
-        let mut trainer = Trainer::new(metadata.config).map_err(invalid)?;
-        let architecture = trainer.model.architecture();
-        read(&tensors, architecture, "", &mut trainer.parameters)?;
-        read(&tensors, architecture, "adam.first.", &mut trainer.adam.first)?;
-        read(&tensors, architecture, "adam.second.", &mut trainer.adam.second)?;
-        let train = &trainer.config.train;
+        let architecture = checked_architecture(&metadata, &tensors)?;
+        let train = &metadata.config.train;
         let closed = metadata.history.len() as u64 * train.steps_per_epoch as u64;
         let epochs_fit = metadata.history.len() <= train.epochs;
         let open_steps = metadata.steps.checked_sub(closed);
         if !(epochs_fit && open_steps.is_some_and(|s| s <= train.steps_per_epoch as u64)) {
             return Err(CheckpointError("its position in the run is impossible".to_owned()));
         }
+        let buffer = |prefix| read(&tensors, &architecture, prefix);
+        let parameters = buffer("")?;
+        let (first, second) = (buffer("adam.first.")?, buffer("adam.second.")?);
+        // Last, because the trainer makes room for sequences as long as the configuration says,
+        // however small the file is.
+        let mut trainer = Trainer::new(metadata.config).map_err(invalid)?;
+        trainer.parameters = parameters;
+        (trainer.adam.first, trainer.adam.second) = (first, second);
         trainer.steps = metadata.steps;
         trainer.epoch_loss = f64::from_bits(metadata.epoch_loss);
         trainer.epoch_accuracy = f64::from_bits(metadata.epoch_accuracy);
@@ -151,12 +153,10 @@ impl Trained {
     /// If the bytes are truncated, foreign or inconsistent.
     pub fn read(bytes: &[u8]) -> Result<Self, CheckpointError> {
         let (metadata, tensors) = open(bytes)?;
-        let architecture = checked_architecture(&metadata.config, &tensors)?;
-        let mut parameters = vec![0.0; architecture.parameter_count()];
-        read(&tensors, &architecture, "", &mut parameters)?;
+        let architecture = checked_architecture(&metadata, &tensors)?;
         Ok(Self {
+            parameters: read(&tensors, &architecture, "")?,
             architecture,
-            parameters,
             epoch: metadata.history.len(),
             history: metadata.history,
             isa: metadata.isa,
@@ -242,13 +242,23 @@ fn invalid(error: ConfigError) -> CheckpointError {
     CheckpointError(format!("its configuration is invalid: {error}"))
 }
 
-/// The model, after a look at whether the file can hold it: a tampered configuration must not
-/// make us allocate more parameters than the file has.
+/// The model, after a look at whether the history can be its own and the file can hold it: a
+/// tampered configuration must not make us allocate more parameters than the file has.
 fn checked_architecture(
-    config: &RunConfig,
+    metadata: &Metadata,
     tensors: &SafeTensors,
 ) -> Result<Architecture, CheckpointError> {
+    let config = &metadata.config;
     config.validate().map_err(invalid)?;
+    let cases = Task::new(&config.task).cases().len();
+    let fits = |(index, epoch): (usize, &EpochRecord)| {
+        epoch.epoch == index + 1
+            && epoch.train_cases.len() == cases
+            && epoch.validation.cases.len() == cases
+    };
+    if !metadata.history.iter().enumerate().all(fits) {
+        return Err(CheckpointError("its history is not one of its task".to_owned()));
+    }
     let architecture = Architecture::new(&config.model, &config.task).map_err(invalid)?;
     let held: usize = tensors.iter().map(|(_, tensor)| tensor.data().len() / 4).sum();
     let count = architecture.parameter_count();
@@ -263,8 +273,8 @@ fn read(
     tensors: &SafeTensors,
     architecture: &Architecture,
     prefix: &str,
-    buffer: &mut [f32],
-) -> Result<(), CheckpointError> {
+) -> Result<Vec<f32>, CheckpointError> {
+    let mut buffer = vec![0.0; architecture.parameter_count()];
     for parameter in &architecture.parameters {
         let name = format!("{prefix}{}", parameter.name);
         let tensor = tensors.tensor(&name).map_err(|_| {
@@ -284,7 +294,7 @@ fn read(
             *value = f32::from_le_bytes(*bytes);
         }
     }
-    Ok(())
+    Ok(buffer)
 }
 
 /// JSON has no NaN: null stands for every value that is not finite.
@@ -312,5 +322,53 @@ pub(super) mod nans_as_null {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
         let values = Vec::<Option<f64>>::deserialize(deserializer)?;
         Ok(values.into_iter().map(|x| x.unwrap_or(f64::NAN)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TaskName;
+
+    /// A run of one epoch, finished.
+    fn tiny(task: TaskName) -> Trainer {
+        let mut config = RunConfig::quickstart();
+        (config.task.name, config.task.length, config.task.vocab) = (task, 4, 65);
+        (config.model.dim, config.model.layers, config.model.heads) = (4, 1, 2);
+        (config.train.epochs, config.train.steps_per_epoch, config.train.batch) = (1, 1, 2);
+        (config.train.validation_batches, config.train.case_sequences) = (1, 6);
+        let mut trainer = Trainer::new(config).unwrap();
+        trainer.step();
+        trainer.finish_epoch();
+        trainer
+    }
+
+    #[test]
+    fn a_history_of_another_task_or_order_is_refused() {
+        let changes: [fn(&mut EpochRecord); 4] = [
+            |epoch| epoch.train_cases.truncate(1),
+            |epoch| epoch.validation.cases.truncate(1),
+            |epoch| epoch.validation.cases.push(1.0),
+            |epoch| epoch.epoch = 2,
+        ];
+        for change in changes {
+            let mut trainer = tiny(TaskName::Cases);
+            assert!(Trainer::resume(&trainer.checkpoint()).is_ok());
+            change(&mut trainer.history[0]);
+            let bytes = trainer.checkpoint();
+            for error in [Trained::read(&bytes).err(), Trainer::resume(&bytes).err()] {
+                assert!(error.unwrap().to_string().contains("history"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_found_before_room_is_made_for_the_run() {
+        let mut trainer = tiny(TaskName::Mode);
+        // More than the limit: the trainer would say so.
+        (trainer.config.task.length, trainer.config.train.batch) = (1 << 20, 1 << 20);
+        let error = |bytes: &[u8]| Trainer::resume(bytes).err().unwrap().to_string();
+        assert!(error(&trainer.checkpoint()).contains("GiB"));
+        assert!(error(&trainer.weights()).contains("adam.first"));
     }
 }

@@ -95,5 +95,8 @@ mod tests {
         let mut config = RunConfig::paper();
         config.model.heads = 3;
         assert_eq!(Cost::of(&config).unwrap_err().key, "model.heads");
+        let mut config = RunConfig::paper();
+        config.task.case_bias = i32::MIN;
+        assert_eq!(Cost::of(&config).unwrap_err().key, "task.case_bias");
     }
 }

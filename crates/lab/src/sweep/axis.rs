@@ -223,7 +223,7 @@ fn progression(name: &str, key: &str, table: &Table, config: &Table) -> Result<V
         let expected = format!("expected a number of values between 1 and {MOST_VALUES}");
         return Err(format!("axis {name}: range = {count}: {expected}"));
     }
-    if min.abs() > 1_000_000 {
+    if !(-1_000_000..=1_000_000).contains(&min) {
         return Err(format!("axis {name}: min = {min}: expected at most a million"));
     }
     let Some(base) = table.get("base") else {
@@ -358,6 +358,8 @@ mod tests {
         assert!(error("dim", "{ min = 1, range = 3, base = 0 }").contains("base = 0"));
         assert!(error("dim", "{ min = 1, range = 0, base = 2 }").contains("range = 0"));
         assert!(error("dim", "{ min = 1, base = 2 }").contains("`range` is missing"));
+        let least = "{ min = -9223372036854775808, range = 3 }";
+        assert!(error("dim", least).contains("at most a million"));
         assert!(error("dim", "{ min = 1, rang = 2 }").contains("did you mean range?"));
         assert!(error("dim", "{ min = 1, range = 2, values = [3] }").contains("not both"));
         assert!(error("train.seed", "[1]").contains("seeds"));
