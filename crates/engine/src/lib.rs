@@ -8,7 +8,8 @@
 //! | [`config`] | what a run is: model, task and training settings, validated once |
 //! | [`kernels`] | one file per operation: equation, forward, backward |
 //! | [`kernels::aggregate`] | one file per attention rule or pooling, and their registry |
-//! | [`arch`] | instruction sets and the matrix product, behind safe functions |
+//! | [`panel`] | how activations lie in memory |
+//! | [`arch`] | instruction sets and matrix products, behind safe functions |
 //! | [`model`] | parameters, layers, the whole model |
 //! | [`mod@reference`] | the whole model family in plain loops: the oracle of every fast path |
 //! | [`optim`] | Adam, learning rate schedules, gradient clipping |
@@ -51,6 +52,7 @@ pub mod config;
 pub mod kernels;
 pub mod model;
 pub mod optim;
+pub mod panel;
 pub mod random;
 pub mod real;
 pub mod reference;

@@ -3,6 +3,9 @@
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
+#[cfg(target_arch = "x86_64")]
+use crate::arch::{self, Avx2Token, Avx512Token, Vector};
+
 /// `f32` or `f64`.
 ///
 /// The engine trains in `f32`; the same code in `f64` is what finite differences and the
@@ -19,6 +22,22 @@ pub trait Real:
     + bytemuck::Pod
     + 'static
 {
+    /// 16 lanes of this type where there is AVX2.
+    #[cfg(target_arch = "x86_64")]
+    type Avx2: Vector<Self>;
+
+    /// 16 lanes of this type where there is AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    type Avx512: Vector<Self>;
+
+    /// The proof [`Real::Avx2`] asks for.
+    #[cfg(target_arch = "x86_64")]
+    fn avx2_token(token: Avx2Token) -> <Self::Avx2 as Vector<Self>>::Token;
+
+    /// The proof [`Real::Avx512`] asks for.
+    #[cfg(target_arch = "x86_64")]
+    fn avx512_token(token: Avx512Token) -> <Self::Avx512 as Vector<Self>>::Token;
+
     /// The nearest value of this type.
     fn of(x: f64) -> Self;
 
@@ -31,6 +50,21 @@ pub trait Real:
 }
 
 impl Real for f32 {
+    #[cfg(target_arch = "x86_64")]
+    type Avx2 = arch::Avx2;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512 = arch::Avx512;
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn avx2_token(token: Avx2Token) -> Avx2Token {
+        token
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn avx512_token(token: Avx512Token) -> Avx512Token {
+        token
+    }
     #[inline(always)]
     fn of(x: f64) -> f32 {
         x as f32
@@ -41,11 +75,22 @@ impl Real for f32 {
     }
     #[inline(always)]
     fn exp_fast(self) -> f32 {
-        crate::kernels::elementary::exp(self)
+        crate::kernels::elementary::exp_scalar(self)
     }
 }
 
+// f64 serves tests: plain loops on every path.
 impl Real for f64 {
+    #[cfg(target_arch = "x86_64")]
+    type Avx2 = arch::Plain<f64>;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512 = arch::Plain<f64>;
+
+    #[cfg(target_arch = "x86_64")]
+    fn avx2_token(_: Avx2Token) {}
+    #[cfg(target_arch = "x86_64")]
+    fn avx512_token(_: Avx512Token) {}
+
     #[inline(always)]
     fn of(x: f64) -> f64 {
         x

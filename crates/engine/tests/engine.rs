@@ -3,13 +3,14 @@
 mod support;
 
 use nap_engine::config::{Masking, Positions, RunConfig};
-use nap_engine::kernels::aggregate::linear::{self, Linear};
-use nap_engine::kernels::aggregate::{Head, Row, attention_rules, quadratic};
+use nap_engine::kernels::aggregate::linear::Linear;
+use nap_engine::kernels::aggregate::{Row, attention_rules};
 use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;
 use nap_engine::real::Real;
 use nap_engine::reference;
 use nap_engine::train::Trainer;
+use support::panels::OneHead;
 use support::setup::{Setup, stream};
 use support::{Report, error_at_scale, scaled_error};
 
@@ -61,11 +62,24 @@ fn compare<T: Real>(report: &mut Report, setup: &Setup, tolerances: [f64; 3]) {
     }
 }
 
+fn is_max(setup: &Setup) -> bool {
+    setup.architecture.block == Block::Pooling("max".to_owned())
+}
+
+/// Whether max pooling subtracts 1e9 from masked tokens.
+fn loses_digits(setup: &Setup) -> bool {
+    let reference = setup.architecture.masking == Masking::Reference;
+    is_max(setup) && reference && setup.batch.mask.is_some()
+}
+
 #[test]
 fn the_engine_equals_the_reference_in_f64() {
     let mut report = Report::default();
     for seed in 0..SETUPS {
-        compare::<f64>(&mut report, &Setup::random(seed, true), [1e-9; 3]);
+        let setup = Setup::random(seed, true);
+        // The authors' masking takes 1e9 off masked tokens, which leaves seven of f64's digits.
+        let tolerance = if loses_digits(&setup) { 1e-6 } else { 1e-9 };
+        compare::<f64>(&mut report, &setup, [tolerance; 3]);
     }
     report.finish("engine and reference in f64");
 }
@@ -75,12 +89,10 @@ fn the_engine_is_within_rounding_of_the_reference_in_f32() {
     let mut report = Report::default();
     for seed in 0..SETUPS {
         let setup = Setup::random(seed, false);
-        let max = setup.architecture.block == Block::Pooling("max".to_owned());
-        // The authors' masking takes 1e9 off masked tokens, which leaves nothing of f32; and the
-        // slow sinusoids of equal tokens differ by less than f32 can tell, which makes ties.
-        let huge = setup.architecture.masking == Masking::Reference && setup.batch.mask.is_some();
-        let ties = setup.architecture.positions == Positions::Sinusoidal;
-        if !(max && (huge || ties)) {
+        // The authors' masking leaves nothing of f32; and the slow sinusoids of equal tokens
+        // differ by less than f32 can tell, which makes ties.
+        let ties = is_max(&setup) && setup.architecture.positions == Positions::Sinusoidal;
+        if !(loses_digits(&setup) || ties) {
             compare::<f32>(&mut report, &setup, [1e-4, 1e-5, 5e-4]);
         }
     }
@@ -142,27 +154,18 @@ impl<T: Real> Forms<T> {
     fn compute(&self, rule: &str, form: Option<Linear>) -> [Vec<f64>; 5] {
         let [q, k, v, dout] = &self.data;
         let (gain, bias, epsilon) = self.row;
-        let row = Row { mask: self.mask.as_deref(), gain, bias, epsilon, centre: false };
-        let (length, width) = (self.n, self.width);
-        let head = Head { q, k, v, length, width, stride: width, scale: T::of(0.7), row };
-        let zeros = || vec![T::zero(); length * width];
-        let (mut out, mut dq, mut dk, mut dv) = (zeros(), zeros(), zeros(), zeros());
-        let dqkv = [&mut dq[..], &mut dk[..], &mut dv[..]];
-        let (dgain, dbias) = match form {
-            Some(form) => {
-                let mut scratch = linear::Scratch::new(length, width);
-                form.forward(&head, &mut out, &mut scratch);
-                form.backward(&head, dout, dqkv, &mut scratch)
-            }
-            None => {
-                let rules = attention_rules::<T>();
-                let rule = rules.into_iter().find(|r| r.info().name == rule).expect("a rule");
-                let mut scratch = quadratic::Scratch::new(length);
-                quadratic::forward(rule, &head, None, &mut out, &mut scratch);
-                quadratic::backward(rule, &head, None, dout, dqkv, &mut scratch)
-            }
+        let rules = attention_rules::<T>();
+        let head = OneHead {
+            rule: rules.into_iter().find(|r| r.info().name == rule).expect("a rule"),
+            form,
+            n: self.n,
+            width: self.width,
+            scale: T::of(0.7),
+            row: Row { mask: self.mask.as_deref(), gain, bias, epsilon, centre: false },
         };
-        [wide(&out), wide(&dq), wide(&dk), wide(&dv), wide(&[dgain, dbias])]
+        let out = head.forward([q, k, v], None);
+        let ([dq, dk, dv], parameters) = head.backward([q, k, v], dout, None);
+        [wide(&out), wide(&dq), wide(&dk), wide(&dv), wide(&parameters)]
     }
 
     fn compare(&self, report: &mut Report, rule: &str, form: Linear, place: &str, tolerance: f64) {

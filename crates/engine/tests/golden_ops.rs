@@ -9,9 +9,11 @@ use nap_engine::model::architecture::Architecture;
 use nap_engine::model::family;
 use nap_engine::model::positions::sinusoids;
 use nap_engine::optim::{Adam, clip, learning_rate};
+use nap_engine::panel::{LANES, panels};
 use nap_engine::real::Real;
 use nap_engine::reference::ops;
 use nap_engine::task::argmax_first;
+use support::panels::{by_tiles, from_panels, to_gradient, to_panels};
 use support::setup::stream;
 use support::{GoldenFile, Report, golden_file};
 
@@ -84,9 +86,12 @@ fn gelu(report: &mut Report, file: &GoldenFile) {
     report.compare("gelu", "naive slope", &naive, slope, F64);
     fn fast<T: Real>(report: &mut Report, [x, y, slope]: [&[f64]; 3], tolerance: f64) {
         let (x, one) = (of::<T>(x), vec![T::one(); x.len()]);
-        let (mut out, mut dx) = (one.clone(), one.clone());
-        norm_gelu::plain_gelu(&x, &mut out);
-        norm_gelu::plain_gelu_backward(&x, &one, &mut dx);
+        // One token whose features are the values.
+        let (panels, d) = (to_panels(&x, x.len()), x.len());
+        let (mut y_panels, mut dx_panels) = (panels.clone(), panels.clone());
+        norm_gelu::plain_gelu(&panels, &mut y_panels);
+        norm_gelu::plain_gelu_backward(&panels, &to_panels(&one, d), &mut dx_panels);
+        let (out, dx) = (from_panels(&y_panels, d, 1), from_panels(&dx_panels, d, 1));
         report.compare("gelu", "kernel", &wide(&out), y, tolerance);
         report.compare("gelu", "kernel slope", &wide(&dx), slope, tolerance);
     }
@@ -115,13 +120,15 @@ fn layer_norm(report: &mut Report, file: &GoldenFile) {
 fn fast_norm<T: Real>(report: &mut Report, case: &str, t: [&[f64]; 8], [value, slope]: [f64; 2]) {
     let [x, gamma, beta, upstream, y, dx, dgamma, dbeta] = t;
     let (parameters, x) = (of::<T>(&[gamma, beta].concat()), of::<T>(x));
-    let mut out = vec![T::zero(); x.len()];
-    let mut moments = vec![[T::zero(); 2]; x.len() / gamma.len()];
+    let (d, n) = (gamma.len(), x.len() / gamma.len());
+    let (x, upstream) = (to_panels(&x, d), to_gradient(&of::<T>(upstream), d));
+    let mut out = x.clone();
+    let mut moments = vec![[[T::zero(); LANES]; 2]; panels(n)];
     norm_gelu::norm(&parameters, &x, &mut out, &mut moments);
-    report.compare("layer norm kernel", case, &wide(&out), y, value);
+    report.compare("layer norm kernel", case, &wide(&from_panels(&out, d, n)), y, value);
     let (mut dx_out, mut gradient) = (out.clone(), vec![T::zero(); parameters.len()]);
-    let upstream = of::<T>(upstream);
     norm_gelu::norm_backward(&parameters, &x, &moments, &upstream, &mut dx_out, &mut gradient);
+    let dx_out = from_panels(&dx_out, d, n);
     // Where everything that reaches x is 0 in theory (one feature), the scale is that of dy.
     let scale = |x: &[f64]| x.iter().fold(1e-3f64, |m, x| m.max(x.abs()));
     let (dgamma_out, dbeta_out) = gradient.split_at(gamma.len());
@@ -217,9 +224,13 @@ impl NormalizeCase<'_> {
                     kept.extend((0..n).map(|j| row.keeps(j)));
                 }
                 let (z, dw) = (&x[tile.clone()], &dw[tile.clone()]);
-                rule.weights_tile(&row, n, z, &mut tile_w[tile.clone()]);
-                let w = tile_w[tile.clone()].to_vec();
-                rule.backward_tile(&row, n, z, &w, dw, &mut tile_dz[tile]);
+                let [w, dz] = by_tiles([z, dw], n, |[z, dw], [w_out, dz_out], _| {
+                    rule.weights_tile(&row, z, w_out);
+                    dz_out.copy_from_slice(dw);
+                    rule.backward_tile(&row, z, w_out, dz_out);
+                });
+                tile_w[tile.clone()].copy_from_slice(&w);
+                tile_dz[tile].copy_from_slice(&dz);
             }
         }
         if self.name == "all_masked" {
@@ -287,7 +298,10 @@ fn masked_softmax(report: &mut Report, file: &GoldenFile) {
                 centre: false,
             };
             let at = b * rows * n..(b + 1) * rows * n;
-            rule::<T>("softmax").weights_tile(&row, n, &x[at.clone()], &mut w[at]);
+            let [weights] = by_tiles([&x[at.clone()]], n, |[z], [w], _| {
+                rule::<T>("softmax").weights_tile(&row, z, w);
+            });
+            w[at].copy_from_slice(&weights);
         }
         wide(&w)
     }
@@ -307,6 +321,16 @@ fn sinusoid(report: &mut Report, file: &GoldenFile) {
     }
 }
 
+/// Scores `logits: [rows, classes]`.
+fn scored<T: Real>(logits: &[f64], classes: usize, targets: &[u32]) -> cross_entropy::Score {
+    let panels = to_panels(&of::<T>(logits), classes);
+    let mut total = cross_entropy::Score::default();
+    for (logits, targets) in panels.chunks_exact(classes).zip(targets.chunks(LANES)) {
+        total += cross_entropy::answers(logits, targets, &mut vec![0; targets.len()]);
+    }
+    total
+}
+
 fn loss(report: &mut Report, file: &GoldenFile) {
     for case in cases(file, "loss") {
         let logits = file.tensor(&format!("loss/{case}/logits"));
@@ -322,11 +346,9 @@ fn loss(report: &mut Report, file: &GoldenFile) {
         let naive = ops::cross_entropy(&logits.data, &targets);
         report.compare("loss", &case, &[naive], expected, F64);
         let mean = |score: cross_entropy::Score| score.loss / score.rows as f64;
-        let mut answers = vec![0; targets.len()];
-        let score = cross_entropy::answers(&logits.data, classes, &targets, &mut answers);
+        let score = scored::<f64>(&logits.data, classes, &targets);
         report.compare("loss", &case, &[mean(score)], expected, F64);
-        let narrow = of::<f32>(&logits.data);
-        let score = cross_entropy::answers(&narrow, classes, &targets, &mut answers);
+        let score = scored::<f32>(&logits.data, classes, &targets);
         report.compare("loss f32", &case, &[mean(score)], expected, F32);
     }
 }

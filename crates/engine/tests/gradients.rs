@@ -5,17 +5,19 @@
 
 mod support;
 
-use nap_engine::arch::{Mat, MatMut, Write};
-use nap_engine::kernels::aggregate::linear::{self, Linear};
-use nap_engine::kernels::aggregate::{
-    AttentionRule, Head, Row, attention_rules, poolings, quadratic,
-};
+use nap_engine::arch::Transposed;
+use nap_engine::kernels::aggregate::linear::Linear;
+use nap_engine::kernels::aggregate::{AttentionRule, Pooling, Row, attention_rules, poolings};
 use nap_engine::kernels::dense::Dense;
 use nap_engine::kernels::dropout::{Dropout, Site};
+use nap_engine::kernels::norm_gelu::Moments;
 use nap_engine::kernels::{cross_entropy, embedding, norm_gelu};
+use nap_engine::panel::{LANES, Lanes, Panels, PanelsMut};
 use nap_engine::random::Stream;
+use nap_engine::real::Real;
 use nap_engine::reference;
 use support::Report;
+use support::panels::{OneHead, by_tiles, from_panels, to_gradient, to_panels};
 use support::setup::{Setup, stream};
 
 /// The difference quotient's step.
@@ -74,17 +76,21 @@ fn attention_rules_row_by_row() {
                 dot(&w, &upstream)
             };
             let row = Row { mask: mask.as_deref(), gain, bias, epsilon: 0.01, centre };
-            let (mut w, mut dz, mut tile) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+            let mut dz = vec![0.0; n];
             let (dgain, dbias) = rule.backward(&row, &z, &upstream, &mut dz);
             check(&mut report, "row", name, &z, &dz, |z| loss(z, gain, bias));
             let parameters = [dgain, dbias];
             check(&mut report, "gain and bias", name, &[gain, bias], &parameters, |p| {
                 loss(&z, p[0], p[1])
             });
-            rule.weights_tile(&row, n, &z, &mut w);
-            let by_tile = rule.backward_tile(&row, n, &z, &w, &upstream, &mut tile);
+            let mut by_tile = [0.0; 2];
+            let [_, tile] = by_tiles([&z, &upstream], n, |[z, dw], [w, dz], _| {
+                rule.weights_tile(&row, z, w);
+                dz.copy_from_slice(dw);
+                by_tile = rule.backward_tile(&row, z, w, dz).map(|lanes| lanes[0]);
+            });
             check(&mut report, "tile", name, &z, &tile, |z| loss(z, gain, bias));
-            report.compare("tile, gain and bias", name, &[by_tile.0, by_tile.1], &parameters, 1e-9);
+            report.compare("tile, gain and bias", name, &by_tile, &parameters, 1e-9);
         }
     }
     report.finish("attention rules");
@@ -101,50 +107,25 @@ fn attention_heads() {
     forms.extend(rules.iter().filter_map(|rule| Some(("linear", Some(rule.linear()?), *rule))));
     for seed in 0..20 {
         let s = &mut stream(50 + seed);
-        let (n, width) = (3 + s.below(12) as usize, 1 + s.below(6) as usize);
+        let (n, width) = (3 + s.below(20) as usize, 1 + s.below(6) as usize);
         let mask: Option<Vec<bool>> = s.coin().then(|| (0..n).map(|j| j < 3 || s.coin()).collect());
         let area = n * width;
         let (x, upstream) = (draw(s, 3 * area, 1.5), draw(s, area, 1.0));
         let row =
             Row { mask: mask.as_deref(), gain: 1.3, bias: 0.2, epsilon: 0.01, centre: s.coin() };
-        let head = |x: &[f64]| -> [Vec<f64>; 3] {
-            [x[..area].to_vec(), x[area..2 * area].to_vec(), x[2 * area..].to_vec()]
-        };
+        let parts = |x: &[f64]| [0, 1, 2].map(|i| x[i * area..(i + 1) * area].to_vec());
         let dropout = Dropout { rate: 0.3, seed, step: 0 };
         for &(name, form, rule) in &forms {
             let drop = form.is_none() && seed % 2 == 0;
             let mask = || drop.then(|| dropout.mask(0, Site::Attention { layer: 0, head: 0 }));
-            let view = |qkv: &[Vec<f64>; 3], run: &mut dyn FnMut(&Head<f64>)| {
-                let [q, k, v] = qkv;
-                run(&Head { q, k, v, length: n, width, stride: width, scale: 0.8, row });
-            };
+            let head = OneHead { rule, form, n, width, scale: 0.8, row };
             let loss = |x: &[f64]| {
-                let mut out = vec![0.0; area];
-                view(&head(x), &mut |head| match form {
-                    Some(form) => form.forward(head, &mut out, &mut linear::Scratch::new(n, width)),
-                    None => {
-                        let scratch = &mut quadratic::Scratch::new(n);
-                        quadratic::forward(rule, head, mask(), &mut out, scratch);
-                    }
-                });
-                dot(&out, &upstream)
+                let [q, k, v] = parts(x);
+                dot(&head.forward([&q, &k, &v], mask()), &upstream)
             };
-            let (mut dq, mut dk, mut dv) = (vec![0.0; area], vec![0.0; area], vec![0.0; area]);
-            view(&head(&x), &mut |head| {
-                let gradients = [&mut dq[..], &mut dk[..], &mut dv[..]];
-                match form {
-                    Some(form) => {
-                        let scratch = &mut linear::Scratch::new(n, width);
-                        form.backward(head, &upstream, gradients, scratch);
-                    }
-                    None => {
-                        let masks = mask().zip(mask());
-                        let scratch = &mut quadratic::Scratch::new(n);
-                        quadratic::backward(rule, head, masks, &upstream, gradients, scratch);
-                    }
-                }
-            });
-            let gradient = [dq, dk, dv].concat();
+            let [q, k, v] = parts(&x);
+            let (gradients, _) = head.backward([&q, &k, &v], &upstream, mask());
+            let gradient = gradients.concat();
             check(&mut report, "queries, keys, values", name, &x, &gradient, loss);
         }
     }
@@ -160,24 +141,51 @@ fn pooling() {
         let mask: Option<Vec<bool>> = s.coin().then(|| (0..n).map(|_| s.coin()).collect());
         let (x, upstream) = (draw(s, n * d, 1.0), draw(s, d, 1.0));
         for pooling in poolings::<f64>() {
+            let name = pooling.info().name;
             let forward = |x: &[f64]| {
                 let mut out = vec![0.0; d];
                 pooling.forward(x, mask.as_deref(), &mut out);
                 out
             };
-            let mut dx = vec![0.0; n * d];
-            pooling.backward(&x, mask.as_deref(), &forward(&x), &upstream, &mut dx);
+            let (out, mut dx) = (forward(&x), vec![0.0; n * d]);
+            pooling.backward(&x, mask.as_deref(), &out, &upstream, &mut dx);
             let loss = |x: &[f64]| dot(&forward(x), &upstream);
-            check(&mut report, "tokens", pooling.info().name, &x, &dx, loss);
+            check(&mut report, "tokens", name, &x, &dx, loss);
+            // On panels, in both precisions.
+            on_panels::<f64>(&mut report, pooling, &x, mask.as_deref(), [&out, &upstream, &dx]);
+            let f32 = poolings::<f32>().into_iter().find(|p| p.info().name == name).expect("both");
+            on_panels::<f32>(&mut report, f32, &x, mask.as_deref(), [&out, &upstream, &dx]);
         }
     }
     report.finish("pooling");
 }
 
+fn on_panels<T: Real>(
+    report: &mut Report,
+    pooling: &dyn Pooling<T>,
+    x: &[f64],
+    mask: Option<&[bool]>,
+    [out, upstream, dx]: [&[f64]; 3],
+) {
+    let narrow = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<_>>();
+    let wide = |x: &[T]| x.iter().map(|x| x.f64()).collect::<Vec<_>>();
+    let (d, n) = (out.len(), x.len() / out.len());
+    let (panels, keep) = (to_panels(&narrow(x), d), support::panels::keep::<T>(mask, n));
+    let mut pooled = vec![T::zero(); d];
+    pooling.pool(&panels, &keep, &mut pooled);
+    let tolerance = 1e2 * T::epsilon().f64();
+    report.compare("panels", pooling.info().name, &wide(&pooled), out, tolerance);
+    let mut gradient = vec![[T::one(); LANES]; panels.len()];
+    pooling.pool_backward(&panels, &keep, &pooled, &narrow(upstream), &mut gradient);
+    let gradient: Vec<_> = from_panels(&gradient, d, n).iter().map(|x| *x - T::one()).collect();
+    report.compare("panels", pooling.info().name, &wide(&gradient), dx, tolerance);
+}
+
 #[test]
 fn norms_and_gelu() {
-    type Forward = fn(&[f64], &[f64], &mut [f64], &mut [[f64; 2]]);
-    type Backward = fn(&[f64], &[f64], &[[f64; 2]], &[f64], &mut [f64], &mut [f64]);
+    type Rows = [Lanes<f64>];
+    type Forward = fn(&[f64], &Rows, &mut Rows, &mut [Moments<f64>]);
+    type Backward = fn(&[f64], &Rows, &[Moments<f64>], &Rows, &mut Rows, &mut [f64]);
     let kernels: [(&str, Forward, Backward); 2] = [
         ("norm", norm_gelu::norm, norm_gelu::norm_backward),
         ("norm and GELU", norm_gelu::norm_gelu, norm_gelu::norm_gelu_backward),
@@ -185,30 +193,36 @@ fn norms_and_gelu() {
     let mut report = Report::default();
     for seed in 0..30 {
         let s = &mut stream(200 + seed);
-        let (rows, d) = (1 + s.below(4) as usize, 1 + s.below(40) as usize);
+        let (rows, d) = (1 + s.below(20) as usize, 1 + s.below(40) as usize);
         let (x, upstream) = (draw(s, rows * d, 1.5), draw(s, rows * d, 1.0));
         let parameters = draw(s, 2 * d, 1.0);
         for (name, forward, backward) in kernels {
             let run = |parameters: &[f64], x: &[f64]| {
-                let (mut y, mut moments) = (vec![0.0; rows * d], vec![[0.0; 2]; rows]);
-                forward(parameters, x, &mut y, &mut moments);
-                (y, moments)
+                let x = to_panels(x, d);
+                let (mut y, mut moments) = (x.clone(), vec![[[0.0; LANES]; 2]; x.len() / d]);
+                forward(parameters, &x, &mut y, &mut moments);
+                (from_panels(&y, d, rows), moments)
             };
             let moments = run(&parameters, &x).1;
-            let (mut dx, mut gradient) = (vec![0.0; rows * d], vec![0.0; 2 * d]);
-            backward(&parameters, &x, &moments, &upstream, &mut dx, &mut gradient);
+            let (panels, dy) = (to_panels(&x, d), to_gradient(&upstream, d));
+            let (mut dx, mut gradient) = (panels.clone(), vec![0.0; 2 * d]);
+            backward(&parameters, &panels, &moments, &dy, &mut dx, &mut gradient);
+            let dx = from_panels(&dx, d, rows);
             check(&mut report, "input", name, &x, &dx, |x| dot(&run(&parameters, x).0, &upstream));
             check(&mut report, "gamma and beta", name, &parameters, &gradient, |p| {
                 dot(&run(p, &x).0, &upstream)
             });
         }
         let gelu = |x: &[f64]| {
-            let mut y = vec![0.0; rows * d];
-            norm_gelu::plain_gelu(x, &mut y);
-            dot(&y, &upstream)
+            let x = to_panels(x, d);
+            let mut y = x.clone();
+            norm_gelu::plain_gelu(&x, &mut y);
+            dot(&from_panels(&y, d, rows), &upstream)
         };
-        let mut dx = vec![0.0; rows * d];
-        norm_gelu::plain_gelu_backward(&x, &upstream, &mut dx);
+        let panels = to_panels(&x, d);
+        let mut dx = panels.clone();
+        norm_gelu::plain_gelu_backward(&panels, &to_gradient(&upstream, d), &mut dx);
+        let dx = from_panels(&dx, d, rows);
         check(&mut report, "input", "GELU", &x, &dx, gelu);
     }
     report.finish("norms and GELU");
@@ -219,52 +233,63 @@ fn dense_embedding_and_loss() {
     let mut report = Report::default();
     for seed in 0..30 {
         let s = &mut stream(300 + seed);
-        let [rows, input, output] = [0; 3].map(|_| 1 + s.below(9) as usize);
-        let dense = Dense { input, output };
+        let [rows, input, output] = [30, 9, 20].map(|most| 1 + s.below(most) as usize);
         let (x, parameters) = (draw(s, rows * input, 1.0), draw(s, (input + 1) * output, 1.0));
         let columns = 1 + s.below(output as u32) as usize;
         let upstream = draw(s, rows * columns, 1.0);
-        let forward = |p: &[f64], x: &[f64]| {
-            let mut y = vec![0.0; rows * columns];
-            dense.forward_strided(p, Mat::dense(x, rows, input), &mut y, columns);
-            dot(&y, &upstream)
+        let dense = |p: &[f64]| {
+            let mut dense = Dense::new(input, &[0..p.len()]);
+            dense.pack(p);
+            dense
         };
-        let (mut dx, mut gradient) = (vec![0.0; rows * input], vec![0.0; parameters.len()]);
-        dense.backward_strided(
-            &parameters,
-            Mat::dense(&x, rows, input),
-            &upstream,
-            MatMut::dense(&mut dx, rows, input),
-            Write::Set,
+        let forward = |p: &[f64], x: &[f64]| {
+            let x = to_panels(x, input);
+            let mut y = vec![[0.0; LANES]; x.len() / input * columns];
+            dense(p).forward(Panels::new(&x, input), PanelsMut::new(&mut y, columns));
+            dot(&from_panels(&y, columns, rows), &upstream)
+        };
+        let (panels, dy) = (to_panels(&x, input), to_gradient(&upstream, columns));
+        let (mut dx, mut gradient) = (panels.clone(), vec![0.0; parameters.len()]);
+        let dy = Panels::new(&dy, columns);
+        dense(&parameters).backward_input(dy, PanelsMut::new(&mut dx, input), false);
+        dense(&parameters).backward_parameters(
+            Panels::new(&panels, input),
+            dy,
             &mut gradient,
-            columns,
+            &mut Transposed::new(output, panels.len() / input),
         );
+        let dx = from_panels(&dx, input, rows);
         check(&mut report, "dense", "input", &x, &dx, |x| forward(&parameters, x));
         check(&mut report, "dense", "parameters", &parameters, &gradient, |p| forward(p, &x));
 
-        let (vocab, d, length) = (4, input, 3);
-        let tokens: Vec<u32> = (0..2 * length).map(|_| s.below(vocab as u32)).collect();
+        let (vocab, d, length) = (4, input, rows);
+        let tokens: Vec<u32> = (0..length).map(|_| s.below(vocab as u32)).collect();
         let tables = draw(s, (vocab + length) * d, 1.0);
         let upstream = draw(s, tokens.len() * d, 1.0);
         let embed = |tables: &[f64]| {
             let (table, positions) = tables.split_at(vocab * d);
-            let mut x = vec![0.0; tokens.len() * d];
-            embedding::forward(table, Some(positions), &tokens, length, &mut x);
-            dot(&x, &upstream)
+            let mut x = vec![[0.0; LANES]; length.div_ceil(LANES) * d];
+            embedding::forward(table, Some(positions), &tokens, d, &mut x);
+            dot(&from_panels(&x, d, length), &upstream)
         };
         let mut gradient = vec![0.0; tables.len()];
         let (dtable, dpositions) = gradient.split_at_mut(vocab * d);
-        embedding::backward(&tokens, length, &upstream, dtable, Some(dpositions));
+        embedding::backward(&tokens, d, &to_gradient(&upstream, d), dtable, Some(dpositions));
         check(&mut report, "embedding", "tables", &tables, &gradient, embed);
 
         let classes = 1 + s.below(40) as usize;
         let logits = draw(s, rows * classes, 3.0);
         let targets: Vec<u32> = (0..rows).map(|_| s.below(classes as u32)).collect();
-        let mut gradient = logits.clone();
-        cross_entropy::loss_and_gradient(&mut gradient, classes, &targets, 0.25);
-        check(&mut report, "loss", "logits", &logits, &gradient, |z| {
-            0.25 * cross_entropy::loss_and_gradient(&mut z.to_vec(), classes, &targets, 1.0).loss
-        });
+        let score = |logits: &[f64], factor: f64| {
+            let mut rows_out = to_panels(logits, classes);
+            let mut loss = 0.0;
+            for (z, targets) in rows_out.chunks_exact_mut(classes).zip(targets.chunks(LANES)) {
+                loss += cross_entropy::loss_and_gradient(z, targets, factor).loss;
+            }
+            (loss, from_panels(&rows_out, classes, rows))
+        };
+        let gradient = score(&logits, 0.25).1;
+        check(&mut report, "loss", "logits", &logits, &gradient, |z| 0.25 * score(z, 1.0).0);
     }
     report.finish("dense, embedding, loss");
 }

@@ -1,14 +1,24 @@
-//! Instruction sets and the matrix product, behind safe functions.
+//! Instruction sets, matrix products and transposition, behind safe functions.
 //!
-//! Kernels are plain loops that the compiler vectorises; [`vectorize`] compiles them once per
-//! instruction set and picks the best one the machine has, once per process. The environment
-//! variable `NAP_ISA=portable` forces the portable path, for tests and comparisons.
+//! Pointwise kernels are plain loops that the compiler vectorises; [`vectorize`] compiles them
+//! once per instruction set and picks the best one the machine has, once per process. Matrix
+//! products have kernels of their own per instruction set. The environment variable `NAP_ISA`
+//! forces a lesser path (`portable` or `avx2`), for tests and comparisons.
 
-mod matmul;
+mod product;
+mod tile;
+mod transpose;
+mod vector;
 
 use std::sync::OnceLock;
 
-pub use matmul::{Mat, MatMut, Write, matmul};
+pub use product::{Out, Start, Strips, matmul, matmul_nt, matmul_rows, matmul_tn};
+pub use transpose::Transposed;
+#[cfg(test)]
+pub(crate) use vector::run_on_every_path;
+#[cfg(target_arch = "x86_64")]
+pub use vector::{Avx2, Avx2Token, Avx512, Avx512Token};
+pub use vector::{Kernel, Plain, Vector, run};
 
 /// The instruction-set path in use. Bits are promised per path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,18 +45,20 @@ impl Isa {
 fn selected() -> (Isa, pulp::Arch) {
     static SELECTED: OnceLock<(Isa, pulp::Arch)> = OnceLock::new();
     *SELECTED.get_or_init(|| {
-        if std::env::var("NAP_ISA").is_ok_and(|isa| isa == Isa::Portable.name()) {
-            return (Isa::Portable, pulp::Arch::Scalar);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let forced = |isa: Isa| std::env::var("NAP_ISA").is_ok_and(|name| name == isa.name());
+            if !forced(Isa::Portable) {
+                let v4 = pulp::x86::V4::try_new().filter(|_| !forced(Isa::Avx2));
+                if let Some(v4) = v4 {
+                    return (Isa::Avx512, pulp::Arch::V4(v4));
+                }
+                if let Some(v3) = pulp::x86::V3::try_new() {
+                    return (Isa::Avx2, pulp::Arch::V3(v3));
+                }
+            }
         }
-        let arch = pulp::Arch::new();
-        let isa = match arch {
-            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-            pulp::Arch::V3(_) => Isa::Avx2,
-            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-            pulp::Arch::V4(_) => Isa::Avx512,
-            _ => Isa::Portable,
-        };
-        (isa, arch)
+        (Isa::Portable, pulp::Arch::Scalar)
     })
 }
 

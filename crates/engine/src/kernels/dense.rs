@@ -1,87 +1,127 @@
 //! Dense layer.
 //!
 //! ```text
-//! y = x W + b                       x: [rows, in], W: [in, out], b: [out]
-//! dx = dy W^T,  dW += x^T dy,  db += sum over rows of dy
+//! y = W^T x + b                     x: [in] per token, W: [in, out], b: [out]
+//! dx = W dy,  dW += sum over tokens of x dy^T,  db += sum over tokens of dy
 //! ```
+//!
+//! Several layers of one input (query, key, value) can be one: their outputs follow each other.
 
-use crate::arch::{Mat, MatMut, Write, matmul, vectorize};
+use std::ops::Range;
+
+use crate::arch::{Kernel, Out, Start, Strips, Transposed, Vector, matmul, matmul_nt, run};
+use crate::kernels::lanes::sum_rows;
+use crate::panel::{LANES, Lanes, Panels, PanelsMut};
 use crate::real::Real;
 
-/// A dense layer's shape: `[in, out]` matrix, followed by `[out]` bias in the parameter slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dense {
-    /// Width of the input.
-    pub input: usize,
-    /// Width of the output.
-    pub output: usize,
+/// Dense layers of one input, each a `[in, out]` matrix followed by its `[out]` bias in the flat
+/// parameter buffer, packed for products.
+#[derive(Debug, Clone)]
+pub struct Dense<T> {
+    input: usize,
+    parts: Vec<Part>,
+    forward: Strips<T>,
+    backward: Strips<T>,
+    bias: Vec<T>,
 }
 
-impl Dense {
-    /// Writes `y: [rows, out]`.
-    pub fn forward<T: Real>(self, parameters: &[T], x: &[T], y: &mut [T]) {
-        let rows = y.len() / self.output;
-        self.forward_strided(parameters, Mat::dense(x, rows, self.input), y, self.output);
+/// One of the layers.
+#[derive(Debug, Clone)]
+struct Part {
+    /// Its matrix and bias in the flat buffer.
+    range: Range<usize>,
+    /// Its outputs among all.
+    outputs: Range<usize>,
+}
+
+impl<T: Real> Dense<T> {
+    /// Layers of this input width whose parameters lie in these ranges.
+    pub fn new(input: usize, parts: &[Range<usize>]) -> Self {
+        let mut outputs = 0;
+        let part = |range: &Range<usize>| {
+            let first = outputs;
+            outputs += range.len() / (input + 1);
+            Part { range: range.clone(), outputs: first..outputs }
+        };
+        let parts = parts.iter().map(part).collect();
+        Self {
+            input,
+            parts,
+            forward: Strips::new(outputs, input),
+            backward: Strips::new(input, outputs),
+            bias: vec![T::zero(); outputs],
+        }
     }
 
-    /// Only the first `columns` outputs, `y: [rows, columns]`, of rows of `x` that may lie apart.
-    pub fn forward_strided<T: Real>(
-        self,
-        parameters: &[T],
-        x: Mat<T>,
-        y: &mut [T],
-        columns: usize,
-    ) {
-        let (weight, bias) = parameters.split_at(self.input * self.output);
-        let rows = y.len() / columns;
-        y.chunks_exact_mut(columns).for_each(|y| y.copy_from_slice(&bias[..columns]));
-        let weight = Mat::new(weight, self.input, columns, self.output);
-        matmul(MatMut::dense(y, rows, columns), Write::Add, T::one(), x, weight);
+    /// Width of all outputs together.
+    pub fn output(&self) -> usize {
+        self.bias.len()
     }
 
-    /// Writes (or adds to) `dx`, adds to the parameters' gradient.
-    pub fn backward<T: Real>(
-        self,
-        parameters: &[T],
-        x: &[T],
-        dy: &[T],
-        dx: &mut [T],
-        write: Write,
+    /// Takes over the parameters' values. Call it whenever they have changed.
+    pub fn pack(&mut self, parameters: &[T]) {
+        for Part { range, outputs } in &self.parts {
+            let (input, width) = (self.input, outputs.len());
+            let (weight, bias) = parameters[range.clone()].split_at(input * width);
+            self.forward.pack(outputs.clone(), 0..input, weight, 1, width);
+            self.backward.pack(0..input, outputs.clone(), weight, width, 1);
+            self.bias[outputs.clone()].copy_from_slice(bias);
+        }
+    }
+
+    /// Writes the first `y.height()` outputs.
+    pub fn forward(&self, x: Panels<T>, y: PanelsMut<T>) {
+        matmul(&self.forward, x, y, Start::Bias(&self.bias));
+    }
+
+    /// Writes (or adds to) the gradient of the input; `dy` may have only the first outputs.
+    pub fn backward_input(&self, dy: Panels<T>, dx: PanelsMut<T>, add: bool) {
+        matmul(&self.backward, dy, dx, if add { Start::Add } else { Start::Zero });
+    }
+
+    /// Adds to the parameters' gradient. `scratch` has room for the `dy` of one layer.
+    pub fn backward_parameters(
+        &self,
+        x: Panels<T>,
+        dy: Panels<T>,
         gradient: &mut [T],
+        scratch: &mut Transposed<T>,
     ) {
-        let rows = dy.len() / self.output;
-        let x = Mat::dense(x, rows, self.input);
-        let dx = MatMut::dense(dx, rows, self.input);
-        self.backward_strided(parameters, x, dy, dx, write, gradient, self.output);
+        for Part { range, outputs } in &self.parts {
+            let width = outputs.len();
+            let (dweight, dbias) = gradient[range.clone()].split_at_mut(self.input * width);
+            let end = outputs.end.min(dy.height());
+            let columns = end - outputs.start;
+            let dy = scratch.set(dy.rows(outputs.start..end));
+            let out = Out::matrix(dweight, self.input, columns, width);
+            matmul_nt(x, dy, out, true);
+            run(BiasGradient { dy: dy.data(), tokens: dy.tokens(), dbias: &mut dbias[..columns] });
+        }
     }
+}
 
-    /// The backward of [`Dense::forward_strided`].
-    pub fn backward_strided<T: Real>(
-        self,
-        parameters: &[T],
-        x: Mat<T>,
-        dy: &[T],
-        dx: MatMut<T>,
-        write: Write,
-        gradient: &mut [T],
-        columns: usize,
-    ) {
-        let rows = dy.len() / columns;
-        let weight = Mat::new(parameters, self.input, columns, self.output);
-        let (dweight, dbias) = gradient.split_at_mut(self.input * self.output);
-        let dy_mat = Mat::dense(dy, rows, columns);
-        matmul(dx, write, T::one(), dy_mat, weight.t());
-        let dweight = MatMut::new(dweight, self.input, columns, self.output);
-        matmul(dweight, Write::Add, T::one(), x.t(), dy_mat);
-        vectorize(
-            #[inline(always)]
-            || {
-                for dy in dy.chunks_exact(columns) {
-                    for (dbias, &dy) in dbias.iter_mut().zip(dy) {
-                        *dbias += dy;
-                    }
-                }
-            },
-        );
+/// Adds the sums over tokens of `dy: [blocks][tokens][16]`.
+struct BiasGradient<'a, T> {
+    dy: &'a [Lanes<T>],
+    tokens: usize,
+    dbias: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for BiasGradient<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let blocks = self.dy.chunks_exact(self.tokens);
+        for (dy, dbias) in blocks.zip(self.dbias.chunks_mut(LANES)) {
+            let sums = sum_rows(
+                token,
+                dy.len(),
+                #[inline(always)]
+                |t| V::load(token, &dy[t]),
+            )
+            .lanes();
+            dbias.iter_mut().zip(sums).for_each(|(dbias, sum)| *dbias += sum);
+        }
     }
 }

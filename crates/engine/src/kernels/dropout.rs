@@ -7,6 +7,7 @@
 //! The mask of a place in the model is the stream (seed, Dropout, step, sequence, site), one
 //! `u32` per element in order, so the backward pass draws it again instead of storing it.
 
+use crate::panel::{LANES, Lanes};
 use crate::random::{Purpose, Stream};
 use crate::real::Real;
 
@@ -79,12 +80,35 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Multiplies the next `x.len()` elements by the mask; the same for values and gradients.
-    pub fn apply<T: Real>(&mut self, x: &mut [T]) {
-        let scale = T::of(self.scale);
-        for x in x {
-            let keep = u64::from(self.stream.next_u32()) >= self.threshold;
-            *x = if keep { *x * scale } else { T::zero() };
+    /// What the next element is multiplied by: 0 or 1 / (1 - rate).
+    fn next<T: Real>(&mut self) -> T {
+        let keep = u64::from(self.stream.next_u32()) >= self.threshold;
+        if keep { T::of(self.scale) } else { T::zero() }
+    }
+
+    /// Multiplies the panels `x: [panels][d]` of the next `tokens` tokens by the mask; the same
+    /// for values and gradients.
+    pub fn apply<T: Real>(&mut self, x: &mut [Lanes<T>], d: usize, tokens: usize) {
+        for t in 0..tokens {
+            self.apply_lane(&mut x[t / LANES * d..][..d], t % LANES);
+        }
+    }
+
+    /// [`Mask::apply`] for one token, `x: [d]`.
+    pub fn apply_lane<T: Real>(&mut self, x: &mut [Lanes<T>], lane: usize) {
+        for row in x {
+            let factor: T = self.next();
+            // Not a product: a dropped NaN or infinity is 0.
+            row[lane] = if factor == T::zero() { factor } else { row[lane] * factor };
+        }
+    }
+
+    /// Writes the factors of the next `lanes <= 16` tokens of `factors.len()` features; those of
+    /// the other lanes are 0.
+    pub fn draw<T: Real>(&mut self, factors: &mut [Lanes<T>], lanes: usize) {
+        factors.fill([T::zero(); LANES]);
+        for lane in 0..lanes {
+            factors.iter_mut().for_each(|row| row[lane] = self.next());
         }
     }
 }

@@ -4,38 +4,56 @@
 //! x_t = E[token_t] + P[position_t]        E: [V, d], P: [N_max, d] or none
 //! ```
 
+use crate::panel::{LANES, Lanes, panels};
 use crate::real::Real;
 
-/// Writes `x: [tokens, d]`; `positions: [>= length, d]`, if any, repeats for each sequence.
+/// Writes one sequence's panels `x: [ceil(n / 16)][d]`; `positions: [>= n, d]`, if any. Padded
+/// lanes copy the first token.
 pub fn forward<T: Real>(
     table: &[T],
     positions: Option<&[T]>,
     tokens: &[u32],
-    length: usize,
-    x: &mut [T],
+    d: usize,
+    x: &mut [Lanes<T>],
 ) {
-    let d = x.len() / tokens.len();
-    for (t, (x, &token)) in x.chunks_exact_mut(d).zip(tokens).enumerate() {
-        x.copy_from_slice(&table[token as usize * d..][..d]);
-        if let Some(positions) = positions {
-            super::norm_gelu::add(x, &positions[t % length * d..][..d]);
+    for (p, panel) in x.chunks_exact_mut(d).enumerate() {
+        for lane in 0..LANES {
+            let t = if p * LANES + lane < tokens.len() { p * LANES + lane } else { 0 };
+            let embedded = &table[tokens[t] as usize * d..][..d];
+            match positions {
+                None => {
+                    for (row, &e) in panel.iter_mut().zip(embedded) {
+                        row[lane] = e;
+                    }
+                }
+                Some(positions) => {
+                    let position = &positions[t * d..][..d];
+                    for ((row, &e), &p) in panel.iter_mut().zip(embedded).zip(position) {
+                        row[lane] = e + p;
+                    }
+                }
+            }
         }
     }
 }
 
-/// Adds `dx: [tokens, d]` to the gradients of the table and, if given, of the positions.
+/// Adds one sequence's `dx: [ceil(n / 16)][d]` to the gradients of the table and, if given, of
+/// the positions.
 pub fn backward<T: Real>(
     tokens: &[u32],
-    length: usize,
-    dx: &[T],
+    d: usize,
+    dx: &[Lanes<T>],
     dtable: &mut [T],
     mut dpositions: Option<&mut [T]>,
 ) {
-    let d = dx.len() / tokens.len();
-    for (t, (dx, &token)) in dx.chunks_exact(d).zip(tokens).enumerate() {
-        super::norm_gelu::add(&mut dtable[token as usize * d..][..d], dx);
+    debug_assert_eq!(dx.len(), panels(tokens.len()) * d);
+    for (t, &token) in tokens.iter().enumerate() {
+        let (panel, lane) = (&dx[t / LANES * d..][..d], t % LANES);
+        let row = &mut dtable[token as usize * d..][..d];
+        row.iter_mut().zip(panel).for_each(|(total, dx)| *total += dx[lane]);
         if let Some(dpositions) = dpositions.as_deref_mut() {
-            super::norm_gelu::add(&mut dpositions[t % length * d..][..d], dx);
+            let row = &mut dpositions[t * d..][..d];
+            row.iter_mut().zip(panel).for_each(|(total, dx)| *total += dx[lane]);
         }
     }
 }

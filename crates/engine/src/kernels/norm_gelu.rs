@@ -1,4 +1,4 @@
-//! LayerNorm and GELU, each of them optional, and the norms at the skip connections.
+//! LayerNorm and GELU, each of them optional.
 //!
 //! ```text
 //! y = act(gamma (x - mean x) / sqrt(var x + 1e-3) + beta)       per token, act = GELU or identity
@@ -11,181 +11,201 @@
 //! ```
 //!
 //! mean and var are over the token's features (population variance). The forward pass keeps
-//! mean and r of each token; the backward pass recomputes the rest.
+//! mean and r of each token; the backward pass recomputes the rest. Tensors are panels.
 
 use super::elementary::{gelu, gelu_derivative};
-use super::lanes::{sum, sum2};
-use crate::arch::vectorize;
+use super::lanes::sum_rows;
+use crate::arch::{Kernel, Vector, run, vectorize};
 use crate::model::architecture::LAYER_NORM_EPSILON;
+use crate::panel::Lanes;
 use crate::real::Real;
 
-/// Mean and reciprocal deviation of a token.
-pub type Moments<T> = [T; 2];
+/// Mean and reciprocal deviation of a panel's tokens.
+pub type Moments<T> = [Lanes<T>; 2];
 
-#[inline(always)]
-fn moments<T: Real>(x: &[T]) -> Moments<T> {
-    let n = T::of(x.len() as f64);
-    let mean = sum(x, |x| x) / n;
-    let variance = sum(x, |x| (x - mean) * (x - mean)) / n;
-    [mean, T::one() / (variance + T::of(LAYER_NORM_EPSILON)).sqrt()]
-}
-
-/// `y = LN(x)`: `x, y: [rows, d]`, `norm`: gamma then beta, `[2 d]`.
-pub fn norm<T: Real>(norm: &[T], x: &[T], y: &mut [T], moments_out: &mut [Moments<T>]) {
-    forward::<T, false>(norm, x, y, moments_out);
+/// `y = LN(x)`: `x, y: [panels][d]`, `norm`: gamma then beta, `[2 d]`.
+pub fn norm<T: Real>(norm: &[T], x: &[Lanes<T>], y: &mut [Lanes<T>], kept: &mut [Moments<T>]) {
+    run(Forward::<T, false> { norm, x, y, kept });
 }
 
 /// `y = GELU(LN(x))`.
-pub fn norm_gelu<T: Real>(norm: &[T], x: &[T], y: &mut [T], moments_out: &mut [Moments<T>]) {
-    forward::<T, true>(norm, x, y, moments_out);
+pub fn norm_gelu<T: Real>(norm: &[T], x: &[Lanes<T>], y: &mut [Lanes<T>], kept: &mut [Moments<T>]) {
+    run(Forward::<T, true> { norm, x, y, kept });
 }
 
-fn forward<T: Real, const GELU: bool>(
-    norm: &[T],
-    x: &[T],
-    y: &mut [T],
-    moments_out: &mut [Moments<T>],
-) {
-    let d = norm.len() / 2;
-    let (gamma, beta) = norm.split_at(d);
-    vectorize(
-        #[inline(always)]
-        || {
-            let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(moments_out);
-            for ((x, y), kept) in rows {
-                let [mean, r] = moments(x);
-                *kept = [mean, r];
-                forward_row::<T, GELU>(gamma, beta, x, y, mean, r);
+struct Forward<'a, T, const GELU: bool> {
+    norm: &'a [T],
+    x: &'a [Lanes<T>],
+    y: &'a mut [Lanes<T>],
+    kept: &'a mut [Moments<T>],
+}
+
+impl<T: Real, const GELU: bool> Kernel<T> for Forward<'_, T, GELU> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let d = self.norm.len() / 2;
+        let (gamma, beta) = self.norm.split_at(d);
+        let splat = |x| V::splat(token, x);
+        let count = splat(T::of(d as f64));
+        let epsilon = splat(T::of(LAYER_NORM_EPSILON));
+        let panels = self.x.chunks_exact(d).zip(self.y.chunks_exact_mut(d)).zip(self.kept);
+        for ((x, y), kept) in panels {
+            let sum = sum_rows(
+                token,
+                d,
+                #[inline(always)]
+                |i| V::load(token, &x[i]),
+            );
+            let mean = sum / count;
+            let squares = sum_rows(
+                token,
+                d,
+                #[inline(always)]
+                |i| {
+                    let centred = V::load(token, &x[i]) - mean;
+                    centred * centred
+                },
+            );
+            let r = splat(T::one()) / (squares / count + epsilon).sqrt();
+            mean.store(&mut kept[0]);
+            r.store(&mut kept[1]);
+            for (((x, y), &gamma), &beta) in x.iter().zip(y).zip(gamma).zip(beta) {
+                let xhat = (V::load(token, x) - mean) * r;
+                let a = xhat.mul_add(splat(gamma), splat(beta));
+                let a = if GELU { gelu(token, a) } else { a };
+                a.store(y);
             }
-        },
-    );
-}
-
-#[inline(always)]
-fn forward_row<T: Real, const GELU: bool>(
-    gamma: &[T],
-    beta: &[T],
-    x: &[T],
-    y: &mut [T],
-    mean: T,
-    r: T,
-) {
-    let d = gamma.len();
-    let (beta, x, y) = (&beta[..d], &x[..d], &mut y[..d]);
-    for i in 0..d {
-        let a = gamma[i] * ((x[i] - mean) * r) + beta[i];
-        y[i] = if GELU { gelu(a) } else { a };
+        }
     }
 }
 
 /// Overwrites `dx` from the gradient `dy` of [`norm`]'s output; adds to `gradient: [2 d]`.
 pub fn norm_backward<T: Real>(
     norm: &[T],
-    x: &[T],
+    x: &[Lanes<T>],
     moments: &[Moments<T>],
-    dy: &[T],
-    dx: &mut [T],
+    dy: &[Lanes<T>],
+    dx: &mut [Lanes<T>],
     gradient: &mut [T],
 ) {
-    backward::<T, false>(norm, x, moments, dy, dx, gradient);
+    run(Backward::<T, false> { norm, x, moments, dy, dx, gradient });
 }
 
 /// Overwrites `dx` from the gradient `dy` of [`norm_gelu`]'s output; adds to `gradient: [2 d]`.
 pub fn norm_gelu_backward<T: Real>(
     norm: &[T],
-    x: &[T],
+    x: &[Lanes<T>],
     moments: &[Moments<T>],
-    dy: &[T],
-    dx: &mut [T],
+    dy: &[Lanes<T>],
+    dx: &mut [Lanes<T>],
     gradient: &mut [T],
 ) {
-    backward::<T, true>(norm, x, moments, dy, dx, gradient);
+    run(Backward::<T, true> { norm, x, moments, dy, dx, gradient });
 }
 
-fn backward<T: Real, const GELU: bool>(
-    norm: &[T],
-    x: &[T],
-    moments: &[Moments<T>],
-    dy: &[T],
-    dx: &mut [T],
-    gradient: &mut [T],
-) {
-    let d = norm.len() / 2;
-    let n = T::of(d as f64);
-    let (gamma, beta) = norm.split_at(d);
-    let (dgamma, dbeta) = gradient.split_at_mut(d);
-    vectorize(
-        #[inline(always)]
-        || {
-            let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
-            for (((x, dy), dx), &[mean, r]) in rows.zip(moments) {
-                backward_row::<T, GELU>(gamma, beta, x, dy, dx, mean, r, dgamma, dbeta);
-                let mean_e = sum(dx, |e| e) / n;
-                let mean_e_xhat = sum2(dx, x, |e, x| e * ((x - mean) * r)) / n;
-                for (dx, &x) in dx.iter_mut().zip(x) {
-                    *dx = r * (*dx - mean_e - (x - mean) * r * mean_e_xhat);
+struct Backward<'a, T, const GELU: bool> {
+    norm: &'a [T],
+    x: &'a [Lanes<T>],
+    moments: &'a [Moments<T>],
+    dy: &'a [Lanes<T>],
+    dx: &'a mut [Lanes<T>],
+    gradient: &'a mut [T],
+}
+
+impl<T: Real, const GELU: bool> Kernel<T> for Backward<'_, T, GELU> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let d = self.norm.len() / 2;
+        let (gamma, beta) = self.norm.split_at(d);
+        let (dgamma, dbeta) = self.gradient.split_at_mut(d);
+        let splat = |x| V::splat(token, x);
+        let count = splat(T::of(d as f64));
+        let panels = self.x.chunks_exact(d).zip(self.dy.chunks_exact(d));
+        let panels = panels.zip(self.dx.chunks_exact_mut(d)).zip(self.moments);
+        for (((x, dy), dx), [mean, r]) in panels {
+            let (mean, r) = (V::load(token, mean), V::load(token, r));
+            let (mut e, mut e_xhat) = (splat(T::zero()), splat(T::zero()));
+            for i in 0..d {
+                let xhat = (V::load(token, &x[i]) - mean) * r;
+                let mut da = V::load(token, &dy[i]);
+                if GELU {
+                    let a = xhat.mul_add(splat(gamma[i]), splat(beta[i]));
+                    da = da * gelu_derivative(token, a);
                 }
+                let da_xhat = da * xhat;
+                dgamma[i] += da_xhat.total();
+                dbeta[i] += da.total();
+                let gamma = splat(gamma[i]);
+                let change = gamma * da;
+                e = e + change;
+                e_xhat = gamma.mul_add(da_xhat, e_xhat);
+                change.store(&mut dx[i]);
             }
-        },
-    );
-}
-
-/// Writes e = gamma da to `dx`, adds to the parameters' gradient. A function of its own, so that
-/// the compiler knows that the slices do not overlap and vectorises.
-#[inline(always)]
-fn backward_row<T: Real, const GELU: bool>(
-    gamma: &[T],
-    beta: &[T],
-    x: &[T],
-    dy: &[T],
-    dx: &mut [T],
-    mean: T,
-    r: T,
-    dgamma: &mut [T],
-    dbeta: &mut [T],
-) {
-    let d = gamma.len();
-    let (beta, x, dy, dx) = (&beta[..d], &x[..d], &dy[..d], &mut dx[..d]);
-    let (dgamma, dbeta) = (&mut dgamma[..d], &mut dbeta[..d]);
-    for i in 0..d {
-        let xhat = (x[i] - mean) * r;
-        let da = if GELU { dy[i] * gelu_derivative(gamma[i] * xhat + beta[i]) } else { dy[i] };
-        dgamma[i] += da * xhat;
-        dbeta[i] += da;
-        dx[i] = gamma[i] * da;
+            // dx = r (e - mean(e)) - r mean(e xhat) xhat
+            let (shift, slope) = (-(e / count), -(e_xhat / count));
+            for (x, dx) in x.iter().zip(dx) {
+                let xhat = (V::load(token, x) - mean) * r;
+                let change = V::load(token, dx) + shift;
+                (xhat.mul_add(slope, change) * r).store(dx);
+            }
+        }
     }
 }
 
 /// `y = GELU(x)`, without a norm.
-pub fn plain_gelu<T: Real>(x: &[T], y: &mut [T]) {
-    vectorize(
-        #[inline(always)]
-        || {
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = gelu(x);
-            }
-        },
-    );
+pub fn plain_gelu<T: Real>(x: &[Lanes<T>], y: &mut [Lanes<T>]) {
+    run(PlainGelu { x, y });
+}
+
+struct PlainGelu<'a, T> {
+    x: &'a [Lanes<T>],
+    y: &'a mut [Lanes<T>],
+}
+
+impl<T: Real> Kernel<T> for PlainGelu<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        for (x, y) in self.x.iter().zip(self.y) {
+            gelu(token, V::load(token, x)).store(y);
+        }
+    }
 }
 
 /// Overwrites `dx` from the gradient `dy` of [`plain_gelu`]'s output.
-pub fn plain_gelu_backward<T: Real>(x: &[T], dy: &[T], dx: &mut [T]) {
-    vectorize(
-        #[inline(always)]
-        || {
-            for ((dx, &dy), &x) in dx.iter_mut().zip(dy).zip(x) {
-                *dx = dy * gelu_derivative(x);
-            }
-        },
-    );
+pub fn plain_gelu_backward<T: Real>(x: &[Lanes<T>], dy: &[Lanes<T>], dx: &mut [Lanes<T>]) {
+    run(PlainGeluBackward { x, dy, dx });
+}
+
+struct PlainGeluBackward<'a, T> {
+    x: &'a [Lanes<T>],
+    dy: &'a [Lanes<T>],
+    dx: &'a mut [Lanes<T>],
+}
+
+impl<T: Real> Kernel<T> for PlainGeluBackward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        for ((x, dy), dx) in self.x.iter().zip(self.dy).zip(self.dx) {
+            let slope = gelu_derivative(token, V::load(token, x));
+            (V::load(token, dy) * slope).store(dx);
+        }
+    }
 }
 
 /// `y += x`
-pub fn add<T: Real>(y: &mut [T], x: &[T]) {
+pub fn add<T: Real>(y: &mut [Lanes<T>], x: &[Lanes<T>]) {
     vectorize(
         #[inline(always)]
         || {
-            for (y, &x) in y.iter_mut().zip(x) {
+            for (y, &x) in y.as_flattened_mut().iter_mut().zip(x.as_flattened()) {
                 *y += x;
             }
         },

@@ -8,90 +8,86 @@
 
 use std::ops::Range;
 
-use super::network::Micro;
-use crate::arch::Write;
+use super::micro::Micro;
+use crate::arch::Transposed;
 use crate::kernels::dense::Dense;
 use crate::kernels::norm_gelu::{
     Moments, norm_gelu, norm_gelu_backward, plain_gelu, plain_gelu_backward,
 };
+use crate::panel::{Buffer, LANES, Lanes, Panels, PanelsMut};
 use crate::real::Real;
 
 /// A feed-forward block.
 #[derive(Debug, Clone)]
-pub struct FeedForward {
+pub struct FeedForward<T> {
     pub dim: usize,
     pub hidden: usize,
-    pub input: Range<usize>,
+    pub input: Dense<T>,
     pub norm: Option<Range<usize>>,
-    pub output: Range<usize>,
+    pub output: Dense<T>,
 }
 
 /// What the backward pass needs.
 #[derive(Debug, Default)]
 pub struct Cache<T> {
-    /// x W1 + b1, `[tokens, f]`.
-    hidden: Vec<T>,
+    /// x W1 + b1, `[panels][f]`.
+    hidden: Buffer<T>,
     moments: Vec<Moments<T>>,
-    /// After norm and GELU, `[tokens, f]`.
-    active: Vec<T>,
+    /// After norm and GELU, `[panels][f]`.
+    active: Buffer<T>,
 }
 
 impl<T: Real> Cache<T> {
-    pub fn new(tokens: usize, block: &FeedForward) -> Self {
-        let zeros = || vec![T::zero(); tokens * block.hidden];
-        Self { hidden: zeros(), moments: vec![[T::zero(); 2]; tokens], active: zeros() }
+    pub fn new(panels: usize, block: &FeedForward<T>) -> Self {
+        let rows = || Buffer::new(panels * block.hidden);
+        Self { hidden: rows(), moments: vec![[[T::zero(); LANES]; 2]; panels], active: rows() }
     }
 }
 
-impl FeedForward {
-    /// Writes `branch: [tokens, d]`.
-    pub fn forward<T: Real>(
+impl<T: Real> FeedForward<T> {
+    /// Writes `branch: [panels][d]`.
+    pub fn forward(
         &self,
         parameters: &[T],
-        micro: &Micro,
-        x: &[T],
-        branch: &mut [T],
+        micro: &Micro<T>,
+        x: &[Lanes<T>],
+        branch: &mut [Lanes<T>],
         cache: &mut Cache<T>,
     ) {
-        let area = micro.tokens() * self.hidden;
-        let (hidden, active) = (&mut cache.hidden[..area], &mut cache.active[..area]);
-        let first = Dense { input: self.dim, output: self.hidden };
-        first.forward(&parameters[self.input.clone()], x, hidden);
+        let (d, f) = (self.dim, self.hidden);
+        let rows = micro.panels() * f;
+        let (hidden, active) = (&mut cache.hidden[..rows], &mut cache.active[..rows]);
+        self.input.forward(Panels::new(x, d), PanelsMut::new(hidden, f));
         match &self.norm {
             Some(norm) => {
                 norm_gelu(&parameters[norm.clone()], hidden, active, &mut cache.moments);
             }
             None => plain_gelu(hidden, active),
         }
-        let second = Dense { input: self.hidden, output: self.dim };
-        second.forward(&parameters[self.output.clone()], active, branch);
+        self.output.forward(Panels::new(active, f), PanelsMut::new(branch, d));
     }
 
-    /// Adds to `dx` the gradient that `dbranch` sends back; `scratch` holds `[2, tokens, f]`.
-    pub fn backward<T: Real>(
+    /// Adds to `dx` the gradient that `dbranch` sends back; `scratch` holds `[2][panels][f]`.
+    pub fn backward(
         &self,
         parameters: &[T],
-        micro: &Micro,
-        x: &[T],
-        dbranch: &[T],
-        dx: &mut [T],
+        micro: &Micro<T>,
+        x: &[Lanes<T>],
+        dbranch: &[Lanes<T>],
+        dx: &mut [Lanes<T>],
         cache: &Cache<T>,
         gradient: &mut [T],
-        scratch: &mut [T],
+        scratch: &mut [Lanes<T>],
+        transposed: &mut Transposed<T>,
     ) {
-        let area = micro.tokens() * self.hidden;
-        let (hidden, active) = (&cache.hidden[..area], &cache.active[..area]);
-        let (dactive, rest) = scratch.split_at_mut(area);
-        let dhidden = &mut rest[..area];
-        let second = Dense { input: self.hidden, output: self.dim };
-        second.backward(
-            &parameters[self.output.clone()],
-            active,
-            dbranch,
-            dactive,
-            Write::Set,
-            &mut gradient[self.output.clone()],
-        );
+        let (d, f) = (self.dim, self.hidden);
+        let rows = micro.panels() * f;
+        let (hidden, active) = (&cache.hidden[..rows], &cache.active[..rows]);
+        let (dactive, rest) = scratch.split_at_mut(rows);
+        let dhidden = &mut rest[..rows];
+        let dbranch = Panels::new(dbranch, d);
+        self.output.backward_input(dbranch, PanelsMut::new(dactive, f), false);
+        self.output.backward_parameters(Panels::new(active, f), dbranch, gradient, transposed);
         match &self.norm {
             Some(norm) => norm_gelu_backward(
                 &parameters[norm.clone()],
@@ -103,14 +99,8 @@ impl FeedForward {
             ),
             None => plain_gelu_backward(hidden, dactive, dhidden),
         }
-        let first = Dense { input: self.dim, output: self.hidden };
-        first.backward(
-            &parameters[self.input.clone()],
-            x,
-            dhidden,
-            dx,
-            Write::Add,
-            &mut gradient[self.input.clone()],
-        );
+        let dhidden = Panels::new(dhidden, f);
+        self.input.backward_input(dhidden, PanelsMut::new(dx, d), true);
+        self.input.backward_parameters(Panels::new(x, d), dhidden, gradient, transposed);
     }
 }

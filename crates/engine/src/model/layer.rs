@@ -3,10 +3,13 @@
 use super::aggregation::{self, Aggregation, Attention, Pool};
 use super::architecture::{Architecture, Block};
 use super::feed_forward::{self, FeedForward};
-use super::network::Micro;
+use super::micro::Micro;
 use super::skip::{self, Skip};
+use crate::arch::Transposed;
 use crate::kernels::aggregate::{self, Kind};
+use crate::kernels::dense::Dense;
 use crate::kernels::dropout::Site;
+use crate::panel::{Buffer, Lanes};
 use crate::real::Real;
 
 /// A layer, with the places of its parameters.
@@ -14,7 +17,7 @@ use crate::real::Real;
 pub struct Layer<T: Real> {
     aggregation: Aggregation<T>,
     skip1: Skip,
-    feed_forward: FeedForward,
+    feed_forward: FeedForward<T>,
     skip2: Skip,
 }
 
@@ -23,8 +26,8 @@ pub struct Layer<T: Real> {
 pub struct Cache<T> {
     aggregation: aggregation::Cache<T>,
     skip1: skip::Cache<T>,
-    /// The stream between the two blocks, `[tokens, d]`.
-    mid: Vec<T>,
+    /// The stream between the two blocks, `[panels][d]`.
+    mid: Buffer<T>,
     feed_forward: feed_forward::Cache<T>,
     skip2: skip::Cache<T>,
 }
@@ -33,10 +36,11 @@ pub struct Cache<T> {
 #[derive(Debug, Default)]
 pub struct Scratch<T> {
     aggregation: aggregation::Scratch<T>,
-    /// `[tokens, d]`
-    dbranch: Vec<T>,
-    /// `[2, tokens, max(d, f)]`
-    wide: Vec<T>,
+    /// `[panels][d]`
+    dbranch: Buffer<T>,
+    /// `[2][panels][max(d, f)]`
+    wide: Buffer<T>,
+    transposed: Transposed<T>,
 }
 
 impl<T: Real> Layer<T> {
@@ -55,9 +59,12 @@ impl<T: Real> Layer<T> {
                     rule,
                     layer: index,
                     heads: *heads,
-                    projections: ["query", "key", "value"]
-                        .map(|name| at(&format!("attention.{name}"))),
-                    mix: at("attention.mix"),
+                    dim: architecture.dim,
+                    projections: Dense::new(
+                        architecture.dim,
+                        &["query", "key", "value"].map(|name| at(&format!("attention.{name}"))),
+                    ),
+                    mix: Dense::new(architecture.dim, &[at("attention.mix")]),
                     gain: place("attention.gain"),
                     bias: place("attention.bias"),
                     hidden_norm: place("attention.hidden_norm"),
@@ -92,51 +99,59 @@ impl<T: Real> Layer<T> {
             feed_forward: FeedForward {
                 dim: architecture.dim,
                 hidden: architecture.feed_forward,
-                input: at("ff.in"),
+                input: Dense::new(architecture.dim, &[at("ff.in")]),
                 norm: place("ff.hidden_norm"),
-                output: at("ff.out"),
+                output: Dense::new(architecture.feed_forward, &[at("ff.out")]),
             },
             skip2: skip("norm2", Site::FeedForward { layer: index }, false),
         }
     }
 
-    /// Buffers for micro-batches of `tokens` at most.
-    pub fn cache(&self, tokens: usize) -> Cache<T> {
+    /// Takes over the parameters' values. Call it whenever they have changed.
+    pub fn pack(&mut self, parameters: &[T]) {
+        self.aggregation.pack(parameters);
+        self.feed_forward.input.pack(parameters);
+        self.feed_forward.output.pack(parameters);
+    }
+
+    /// Buffers for micro-batches of `panels` at most.
+    pub fn cache(&self, panels: usize) -> Cache<T> {
         let d = self.skip1.dim;
         Cache {
-            aggregation: self.aggregation.cache(d, tokens),
-            skip1: skip::Cache::new(tokens, &self.skip1),
-            mid: vec![T::zero(); tokens * d],
-            feed_forward: feed_forward::Cache::new(tokens, &self.feed_forward),
-            skip2: skip::Cache::new(tokens, &self.skip2),
+            aggregation: self.aggregation.cache(d, panels),
+            skip1: skip::Cache::new(panels, &self.skip1),
+            mid: Buffer::new(panels * d),
+            feed_forward: feed_forward::Cache::new(panels, &self.feed_forward),
+            skip2: skip::Cache::new(panels, &self.skip2),
         }
     }
 
-    /// Buffers for micro-batches of `tokens` and sequences of `length` at most.
-    pub fn scratch(&self, tokens: usize, length: usize) -> Scratch<T> {
+    /// Buffers for micro-batches of `panels` and sequences of `length` at most.
+    pub fn scratch(&self, panels: usize, length: usize) -> Scratch<T> {
         let d = self.skip1.dim;
+        let widest = d.max(self.feed_forward.hidden);
         Scratch {
-            aggregation: self.aggregation.scratch(d, tokens, length),
-            dbranch: vec![T::zero(); tokens * d],
-            wide: vec![T::zero(); 2 * tokens * d.max(self.feed_forward.hidden)],
+            aggregation: self.aggregation.scratch(d, panels, length),
+            dbranch: Buffer::new(panels * d),
+            wide: Buffer::new(2 * panels * widest),
+            transposed: Transposed::new(widest, panels),
         }
     }
 
-    /// Writes the stream `out: [tokens, d]` after this layer from `x` before it.
+    /// Writes the stream `out: [panels][d]` after this layer from `x` before it.
     pub fn forward(
         &self,
         parameters: &[T],
-        micro: &Micro,
-        x: &mut [T],
-        out: &mut [T],
+        micro: &Micro<T>,
+        x: &mut [Lanes<T>],
+        out: &mut [Lanes<T>],
         cache: &mut Cache<T>,
         scratch: &mut Scratch<T>,
     ) {
         let Cache { aggregation, skip1, mid, feed_forward, skip2 } = cache;
         let mid = &mut mid[..x.len()];
         let wide = &mut scratch.wide;
-        let rows = self.skip1.rows(micro) * self.skip1.dim;
-        let branch = &mut skip1.branch[..rows];
+        let branch = &mut skip1.branch[..self.skip1.rows(micro)];
         let buffers = &mut scratch.aggregation;
         self.aggregation.forward(parameters, micro, x, branch, aggregation, buffers);
         self.skip1.forward(parameters, micro, x, mid, skip1, wide);
@@ -149,41 +164,41 @@ impl<T: Real> Layer<T> {
     pub fn backward(
         &self,
         parameters: &[T],
-        micro: &Micro,
-        x: &[T],
-        stream: &mut [T],
+        micro: &Micro<T>,
+        x: &[Lanes<T>],
+        stream: &mut [Lanes<T>],
         cache: &Cache<T>,
         gradient: &mut [T],
         scratch: &mut Scratch<T>,
     ) {
         let Cache { aggregation, skip1, mid, feed_forward, skip2 } = cache;
-        let Scratch { aggregation: buffers, dbranch, wide } = scratch;
+        let Scratch { aggregation: buffers, dbranch, wide, transposed } = scratch;
         let mid = &mid[..x.len()];
         self.skip2.backward(parameters, micro, stream, dbranch, skip2, gradient, wide);
-        let dfeed = &dbranch[..mid.len()];
         self.feed_forward.backward(
             parameters,
             micro,
             mid,
-            dfeed,
+            &dbranch[..mid.len()],
             stream,
             feed_forward,
             gradient,
             wide,
+            transposed,
         );
         self.skip1.backward(parameters, micro, stream, dbranch, skip1, gradient, wide);
-        let rows = self.skip1.rows(micro) * self.skip1.dim;
-        let (branch, dbranch) = (&skip1.branch[..rows], &dbranch[..rows]);
+        let rows = self.skip1.rows(micro);
         self.aggregation.backward(
             parameters,
             micro,
             x,
-            branch,
-            dbranch,
+            &skip1.branch[..rows],
+            &dbranch[..rows],
             stream,
             aggregation,
             gradient,
             buffers,
+            transposed,
         );
     }
 }

@@ -6,8 +6,10 @@ pub mod family;
 mod feed_forward;
 mod flops;
 mod layer;
+mod micro;
 mod network;
 pub mod positions;
+mod readout;
 mod skip;
 
-pub use network::{Micro, Model};
+pub use network::{Model, Pass};

@@ -5,14 +5,18 @@
 //! after the skip:   out = LN(x + drop(branch))
 //! ```
 //!
-//! A pooling's branch has one row per sequence, added to each of its tokens.
+//! A pooling's branch has one vector per sequence, added to each of its tokens; its panels have
+//! sequences for lanes.
 
 use std::ops::Range;
 
-use super::network::Micro;
+use super::micro::Micro;
+use crate::arch::{Kernel, Vector, run};
 use crate::config::NormPlacement;
 use crate::kernels::dropout::Site;
+use crate::kernels::lanes::sum_rows;
 use crate::kernels::norm_gelu::{Moments, add, norm, norm_backward};
+use crate::panel::{Buffer, LANES, Lanes, panels};
 use crate::real::Real;
 
 /// A skip connection.
@@ -23,76 +27,78 @@ pub struct Skip {
     pub norm: Range<usize>,
     pub dim: usize,
     pub site: Site,
-    /// Whether the branch has one row per sequence.
+    /// Whether the branch has one vector per sequence.
     pub per_sequence: bool,
 }
 
 /// What the backward pass needs.
 #[derive(Debug, Default)]
 pub struct Cache<T> {
-    /// The branch's output, `[tokens, d]` or `[sequences, d]`.
-    pub branch: Vec<T>,
-    /// After the skip: x + drop(branch), `[tokens, d]`.
-    sum: Vec<T>,
+    /// The branch's output, `[panels][d]`, of tokens or sequences.
+    pub branch: Buffer<T>,
+    /// After the skip: x + drop(branch), `[panels][d]`.
+    sum: Buffer<T>,
     moments: Vec<Moments<T>>,
 }
 
 impl<T: Real> Cache<T> {
-    pub fn new(tokens: usize, skip: &Skip) -> Self {
+    pub fn new(panels: usize, skip: &Skip) -> Self {
         let sum = match skip.placement {
             NormPlacement::BeforeSkip => 0,
-            NormPlacement::AfterSkip => tokens * skip.dim,
+            NormPlacement::AfterSkip => panels * skip.dim,
         };
         Self {
-            branch: vec![T::zero(); tokens * skip.dim],
-            sum: vec![T::zero(); sum],
-            moments: vec![[T::zero(); 2]; tokens],
+            branch: Buffer::new(panels * skip.dim),
+            sum: Buffer::new(sum),
+            moments: vec![[[T::zero(); LANES]; 2]; panels],
         }
     }
 }
 
 impl Skip {
     /// Rows of the branch in a micro-batch.
-    pub fn rows(&self, micro: &Micro) -> usize {
-        if self.per_sequence { micro.sequences } else { micro.tokens() }
+    pub fn rows<T: Real>(&self, micro: &Micro<T>) -> usize {
+        let panels = if self.per_sequence { panels(micro.sequences) } else { micro.panels() };
+        panels * self.dim
     }
 
-    /// Tokens that share a row of the branch.
-    fn share(&self, micro: &Micro) -> usize {
-        if self.per_sequence { micro.length } else { 1 }
+    fn drop<T: Real>(&self, micro: &Micro<T>, x: &mut [Lanes<T>]) {
+        if self.per_sequence {
+            micro.drop_sequences(self.site, x, self.dim);
+        } else {
+            micro.drop(self.site, x, self.dim);
+        }
     }
 
-    /// Writes `out: [tokens, d]` from the stream `x` and the branch in the cache.
+    /// Writes `out: [panels][d]` from the stream `x` and the branch in the cache.
     pub fn forward<T: Real>(
         &self,
         parameters: &[T],
-        micro: &Micro,
-        x: &[T],
-        out: &mut [T],
+        micro: &Micro<T>,
+        x: &[Lanes<T>],
+        out: &mut [Lanes<T>],
         cache: &mut Cache<T>,
-        scratch: &mut [T],
+        scratch: &mut [Lanes<T>],
     ) {
-        let (d, rows) = (self.dim, self.rows(micro));
-        let width = self.share(micro) * d;
+        let Cache { branch, sum, moments } = cache;
+        let branch = &branch[..self.rows(micro)];
+        let y = &mut scratch[..branch.len()];
         let gamma_beta = &parameters[self.norm.clone()];
-        let branch = &cache.branch[..rows * d];
         match self.placement {
             NormPlacement::BeforeSkip => {
-                let y = &mut scratch[..rows * d];
-                norm(gamma_beta, branch, y, &mut cache.moments);
-                micro.drop(self.site, y);
+                norm(gamma_beta, branch, y, moments);
+                self.drop(micro, y);
                 out.copy_from_slice(x);
-                spread(out, y, d, width);
+                self.spread(micro, out, y);
             }
             NormPlacement::AfterSkip => {
                 // The branch stays as it is: a pooling's backward pass compares with it.
-                let y = &mut scratch[..rows * d];
                 y.copy_from_slice(branch);
-                micro.drop(self.site, y);
-                let sum = &mut cache.sum[..x.len()];
+                self.drop(micro, y);
+                let sum = &mut sum[..x.len()];
                 sum.copy_from_slice(x);
-                spread(sum, y, d, width);
-                norm(gamma_beta, sum, out, &mut cache.moments);
+                self.spread(micro, sum, y);
+                norm(gamma_beta, sum, out, moments);
             }
         }
     }
@@ -102,24 +108,23 @@ impl Skip {
     pub fn backward<T: Real>(
         &self,
         parameters: &[T],
-        micro: &Micro,
-        stream: &mut [T],
-        dbranch: &mut [T],
+        micro: &Micro<T>,
+        stream: &mut [Lanes<T>],
+        dbranch: &mut [Lanes<T>],
         cache: &Cache<T>,
         gradient: &mut [T],
-        scratch: &mut [T],
+        scratch: &mut [Lanes<T>],
     ) {
-        let (d, rows) = (self.dim, self.rows(micro));
-        let width = self.share(micro) * d;
+        let rows = self.rows(micro);
         let gamma_beta = &parameters[self.norm.clone()];
         let gradient = &mut gradient[self.norm.clone()];
-        let branch = &cache.branch[..rows * d];
-        let dbranch = &mut dbranch[..rows * d];
+        let branch = &cache.branch[..rows];
+        let dbranch = &mut dbranch[..rows];
         match self.placement {
             NormPlacement::BeforeSkip => {
-                let dy = &mut scratch[..rows * d];
-                gather(stream, dy, d, width);
-                micro.drop(self.site, dy);
+                let dy = &mut scratch[..rows];
+                self.gather(micro, stream, dy);
+                self.drop(micro, dy);
                 norm_backward(gamma_beta, branch, &cache.moments, dy, dbranch, gradient);
             }
             NormPlacement::AfterSkip => {
@@ -127,30 +132,62 @@ impl Skip {
                 let sum = &cache.sum[..stream.len()];
                 norm_backward(gamma_beta, sum, &cache.moments, stream, dsum, gradient);
                 stream.copy_from_slice(dsum);
-                gather(stream, dbranch, d, width);
-                micro.drop(self.site, dbranch);
+                self.gather(micro, stream, dbranch);
+                self.drop(micro, dbranch);
             }
+        }
+    }
+
+    /// Adds the branch to the tokens it belongs to.
+    fn spread<T: Real>(&self, micro: &Micro<T>, x: &mut [Lanes<T>], branch: &[Lanes<T>]) {
+        if !self.per_sequence {
+            return add(x, branch);
+        }
+        let d = self.dim;
+        for (s, x) in x.chunks_exact_mut(micro.panels_each() * d).enumerate() {
+            let branch = &branch[s / LANES * d..][..d];
+            for x in x.chunks_exact_mut(d) {
+                for (x, branch) in x.iter_mut().zip(branch) {
+                    x.iter_mut().for_each(|x| *x += branch[s % LANES]);
+                }
+            }
+        }
+    }
+
+    /// The transpose of [`Skip::spread`]: sums the gradients of the tokens of a sequence.
+    fn gather<T: Real>(&self, micro: &Micro<T>, stream: &[Lanes<T>], branch: &mut [Lanes<T>]) {
+        if !self.per_sequence {
+            return branch.copy_from_slice(stream);
+        }
+        let (d, each) = (self.dim, micro.panels_each());
+        branch.fill([T::zero(); LANES]);
+        for (s, x) in stream.chunks_exact(each * d).enumerate() {
+            run(Gather { x, lane: s % LANES, branch: &mut branch[s / LANES * d..][..d] });
         }
     }
 }
 
-/// Adds each row of `branch: [rows, d]` to the tokens of `width / d` that share it.
-fn spread<T: Real>(x: &mut [T], branch: &[T], d: usize, width: usize) {
-    if width == d {
-        return add(x, branch);
-    }
-    for (x, row) in x.chunks_exact_mut(width).zip(branch.chunks_exact(d)) {
-        x.chunks_exact_mut(d).for_each(|x| add(x, row));
-    }
+/// Writes the sums over the tokens of one sequence, `x: [panels][d]`, to a lane.
+struct Gather<'a, T> {
+    x: &'a [Lanes<T>],
+    lane: usize,
+    branch: &'a mut [Lanes<T>],
 }
 
-/// The transpose of [`spread`]: sums the gradients of the tokens that share a row.
-fn gather<T: Real>(stream: &[T], branch: &mut [T], d: usize, width: usize) {
-    if width == d {
-        return branch.copy_from_slice(stream);
-    }
-    branch.fill(T::zero());
-    for (x, row) in stream.chunks_exact(width).zip(branch.chunks_exact_mut(d)) {
-        x.chunks_exact(d).for_each(|x| add(row, x));
+impl<T: Real> Kernel<T> for Gather<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let d = self.branch.len();
+        for (i, branch) in self.branch.iter_mut().enumerate() {
+            let sums = sum_rows(
+                token,
+                self.x.len() / d,
+                #[inline(always)]
+                |p| V::load(token, &self.x[p * d + i]),
+            );
+            branch[self.lane] = sums.total();
+        }
     }
 }

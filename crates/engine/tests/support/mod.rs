@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod case;
+pub mod panels;
 pub mod setup;
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ use nap_engine::kernels::aggregate;
 use nap_engine::kernels::dropout::{Dropout, Site};
 use nap_engine::model::architecture::{Architecture, Block};
 use nap_engine::model::family::FAMILIES;
+use nap_engine::panel::LANES;
 use nap_engine::random::{Purpose, Stream};
 use nap_engine::task::Batch;
 use nap_engine::train::initial_parameters;
@@ -104,11 +105,11 @@ impl Setup {
             let sequence = index / size;
             let mut masks = masks.borrow_mut();
             let mask = masks.entry((site.number(), sequence)).or_insert_with(|| {
-                let mut ones = vec![1.0f64; size];
+                let mut factors = vec![[1.0f64; LANES]; size];
                 if let Some(dropout) = dropout {
-                    dropout.mask(sequence as u64, site).apply(&mut ones);
+                    dropout.mask(sequence as u64, site).draw(&mut factors, 1);
                 }
-                ones
+                factors.iter().map(|row| row[0]).collect::<Vec<_>>()
             });
             mask[index % size] > 0.0
         }

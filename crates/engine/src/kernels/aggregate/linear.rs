@@ -23,9 +23,12 @@
 //! About 8 n d_h^2 operations forward instead of 4 n^2 d_h. Needs attention dropout 0.
 //! This form is this project's own; it equals the quadratic one within rounding.
 
-use super::Head;
-use crate::arch::{Mat, MatMut, Write, matmul, vectorize};
-use crate::kernels::lanes::sum2;
+use std::ops::Range;
+
+use super::{Head, HeadGradient, kept};
+use crate::arch::{Kernel, Out, Start, Strips, Transposed, Vector, matmul, matmul_nt, run};
+use crate::kernels::lanes::sum_rows;
+use crate::panel::{Buffer, Lanes, Panels, PanelsMut, panels};
 use crate::real::Real;
 
 /// Which of the two rules.
@@ -37,264 +40,303 @@ pub enum Linear {
     Plain,
 }
 
-/// Buffers for one head, reused by all.
+/// Buffers for one head, reused by all. `[p]` stands for the sequence's panels.
 #[derive(Debug, Default)]
 pub struct Scratch<T> {
-    /// `[n, d_h]`: queries times the logit scale.
-    q: Vec<T>,
-    /// `[n, 2 d_h]`: K~ | V, rows of masked keys 0.
-    kv: Vec<T>,
-    /// `[d_h, 2 d_h]`: C | S.
+    /// `[p][d_h]`: queries times the logit scale.
+    q: Buffer<T>,
+    /// `[p][2 d_h]`: K~ and V, 0 for masked and padded keys.
+    kv: Buffer<T>,
+    /// `[p][2 d_h]`: q C and u; then h q and s dout.
+    qm: Buffer<T>,
+    transposed: Transposed<T>,
+    /// `[d_h, 2 d_h]`: C | S; then G / n | D.
     m: Vec<T>,
-    /// `[n, 2 d_h]`: q C | u.
-    qm: Vec<T>,
-    /// `[n, 2 d_h]`: h q | s dout.
-    r: Vec<T>,
-    /// `[d_h, 2 d_h]`: G / n | D.
-    dm: Vec<T>,
+    /// [`Scratch::m`] or its transpose, packed.
+    packed: [Strips<T>; 2],
     /// `[d_h]`: sum of the values.
     vsum: Vec<T>,
-    /// `[d_h]`: mean of the keys, or of their gradients.
-    mean: Vec<T>,
 }
 
 impl<T: Real> Scratch<T> {
     /// Room for sequences of up to `n` tokens.
     pub fn new(n: usize, head_dim: usize) -> Self {
-        let zeros = |n| vec![T::zero(); n];
+        let rows = |width| Buffer::new(panels(n) * width);
         Self {
-            q: zeros(n * head_dim),
-            kv: zeros(2 * n * head_dim),
-            m: zeros(2 * head_dim * head_dim),
-            qm: zeros(2 * n * head_dim),
-            r: zeros(2 * n * head_dim),
-            dm: zeros(2 * head_dim * head_dim),
-            vsum: zeros(head_dim),
-            mean: zeros(head_dim),
+            q: rows(head_dim),
+            kv: rows(2 * head_dim),
+            qm: rows(2 * head_dim),
+            transposed: Transposed::new(2 * head_dim, panels(n)),
+            m: vec![T::zero(); 2 * head_dim * head_dim],
+            packed: [Strips::new(2 * head_dim, head_dim), Strips::new(head_dim, 2 * head_dim)],
+            vsum: vec![T::zero(); head_dim],
         }
     }
-}
-
-#[inline(always)]
-fn accumulate<T: Real>(total: &mut [T], x: &[T]) {
-    total.iter_mut().zip(x).for_each(|(total, &x)| *total += x);
 }
 
 impl Linear {
-    /// Writes the head's aggregate `out: [n, d_h]`, rows `head.stride` apart.
-    pub fn forward<T: Real>(self, head: &Head<T>, out: &mut [T], scratch: &mut Scratch<T>) {
+    /// Writes the head's aggregate `out: [d_h]` per token.
+    pub fn forward<T: Real>(self, head: &Head<T>, out: PanelsMut<T>, scratch: &mut Scratch<T>) {
         self.project(head, scratch);
-        let (n, dh) = (head.length, head.width);
-        let s = &*scratch;
-        vectorize(
-            #[inline(always)]
-            || {
-                for i in 0..n {
-                    let (_, inverse) = self.deviation(head, s, i);
-                    let factor = head.row.gain * inverse;
-                    let u = &s.qm[(2 * i + 1) * dh..][..dh];
-                    let out = &mut out[i * head.stride..][..dh];
-                    for ((out, &u), &vsum) in out.iter_mut().zip(u).zip(&s.vsum) {
-                        *out = factor * u + head.row.bias * vsum;
-                    }
-                }
-            },
-        );
+        let Scratch { q, qm, vsum, .. } = scratch;
+        run(Aggregate { form: self, head, q, qm, vsum, out });
     }
 
     /// Overwrites the gradients of the head's queries, keys and values from that of its
-    /// aggregate (all `[n, d_h]`, rows `head.stride` apart); returns those of gain and bias.
+    /// aggregate (all `[d_h]` per token, 0 in padded lanes); returns those of gain and bias.
     pub fn backward<T: Real>(
         self,
         head: &Head<T>,
-        dout: &[T],
-        [dq, dk, dv]: [&mut [T]; 3],
+        dout: Panels<T>,
+        mut gradient: HeadGradient<T>,
         scratch: &mut Scratch<T>,
     ) -> (T, T) {
         self.project(head, scratch);
-        let (n, dh, stride) = (head.length, head.width, head.stride);
-        let (gain, one) = (head.row.gain, T::one());
-        let mut dgain = T::zero();
-        let mut r = std::mem::take(&mut scratch.r);
-        let s = &*scratch;
-        vectorize(
-            #[inline(always)]
-            || {
-                for (i, r) in r.chunks_exact_mut(2 * dh).take(n).enumerate() {
-                    let (std, inverse) = self.deviation(head, s, i);
-                    let dout = &dout[i * stride..][..dh];
-                    let u = &s.qm[(2 * i + 1) * dh..][..dh];
-                    let dot = sum2(dout, u, |dout, u| dout * u);
-                    dgain += dot * inverse;
-                    let h = if std > T::zero() {
-                        -gain * dot * inverse * inverse / std
-                    } else {
-                        T::zero()
-                    };
-                    let (left, right) = r.split_at_mut(dh);
-                    let q = &s.q[i * dh..][..dh];
-                    left.iter_mut().zip(q).for_each(|(left, &q)| *left = h * q);
-                    right
-                        .iter_mut()
-                        .zip(dout)
-                        .for_each(|(right, &dout)| *right = gain * inverse * dout);
-                }
-            },
-        );
-        scratch.r = r;
+        let (dh, count) = (head.width(), head.q.count());
+        let Scratch { q, kv, qm, transposed, m, packed: [wide, narrow], vsum } = scratch;
+        let dgain = run(Reduce { form: self, head, dout, q, qm });
+        let halves = self.halves(dh);
+        let r = Panels::new(&qm[..count * 2 * dh], 2 * dh).rows(halves.clone());
+        let width = halves.len();
+        narrow.pack(0..dh, 0..width, &m[halves.start..], 2 * dh, 1);
+        matmul(narrow, r, gradient.q(), Start::Zero);
 
-        let first = self.first(dh);
-        let width = 2 * dh - first;
-        let q = Mat::dense(&scratch.q, n, dh);
-        let r = Mat::new(&scratch.r[first..], n, width, 2 * dh);
-        let m = Mat::new(&scratch.m[first..], dh, width, 2 * dh);
-        matmul(MatMut::new(dq, n, dh, stride), Write::Set, head.scale, r, m.t());
-        let dm = MatMut::new(&mut scratch.dm[first..], dh, width, 2 * dh);
-        matmul(dm, Write::Set, one, q.t(), r);
-
-        let keys = Mat::new(&scratch.kv, n, dh, 2 * dh);
-        let values = Mat::new(&scratch.kv[dh..], n, dh, 2 * dh);
-        let d_s = Mat::new(&scratch.dm[dh..], dh, dh, 2 * dh);
-        matmul(MatMut::new(dk, n, dh, stride), Write::Set, one, values, d_s.t());
-        if self == Linear::Standardised {
-            let g = Mat::new(&scratch.dm, dh, dh, 2 * dh);
-            let factor = one / head.count();
-            matmul(MatMut::new(dk, n, dh, stride), Write::Add, factor, keys, g);
-        }
-        matmul(MatMut::new(dv, n, dh, stride), Write::Set, one, keys, d_s);
-        let dbias = self.finish_backward(head, dout, dk, dv, scratch);
+        let q = Panels::new(&q[..count * dh], dh);
+        let out = Out::matrix(&mut m[halves.start..], dh, width, 2 * dh);
+        matmul_nt(q, transposed.set(r), out, false);
+        self.average(head, m);
+        let kv = Panels::new(&kv[..count * 2 * dh], 2 * dh);
+        narrow.pack(0..dh, 0..width, &m[halves.start..], 2 * dh, 1);
+        matmul(narrow, kv.rows(halves), gradient.k(), Start::Zero);
+        // V's gradient takes the transpose of D.
+        wide.pack(0..dh, 0..dh, &m[dh..], 1, 2 * dh);
+        matmul(wide, kv.rows(0..dh), gradient.v(), Start::Zero);
+        let dbias = run(Finish { form: self, head, dout, vsum, gradient });
         (dgain, dbias)
-    }
-
-    /// The sum of `dout` reaches every value; centring removes the mean gradient of the keys;
-    /// masked keys and values get none. Returns the bias' gradient.
-    fn finish_backward<T: Real>(
-        self,
-        head: &Head<T>,
-        dout: &[T],
-        dk: &mut [T],
-        dv: &mut [T],
-        scratch: &mut Scratch<T>,
-    ) -> T {
-        let (n, dh, stride) = (head.length, head.width, head.stride);
-        let (dsum, mean) = (&mut scratch.q[..dh], &mut scratch.mean[..dh]);
-        dsum.fill(T::zero());
-        mean.fill(T::zero());
-        vectorize(
-            #[inline(always)]
-            || {
-                for i in 0..n {
-                    accumulate(dsum, &dout[i * stride..][..dh]);
-                    if self == Linear::Standardised && head.row.keeps(i) {
-                        accumulate(mean, &dk[i * stride..][..dh]);
-                    }
-                }
-            },
-        );
-        let dbias = sum2(dsum, &scratch.vsum, |dsum, v| dsum * v);
-        let factor = T::one() / head.count();
-        mean.iter_mut().for_each(|mean| *mean *= factor);
-        vectorize(
-            #[inline(always)]
-            || {
-                for i in 0..n {
-                    let (dk, dv) = (&mut dk[i * stride..][..dh], &mut dv[i * stride..][..dh]);
-                    if head.row.keeps(i) {
-                        dk.iter_mut().zip(&*mean).for_each(|(dk, &mean)| *dk -= mean);
-                        dv.iter_mut()
-                            .zip(&*dsum)
-                            .for_each(|(dv, &dsum)| *dv += head.row.bias * dsum);
-                    } else {
-                        dk.fill(T::zero());
-                        dv.fill(T::zero());
-                    }
-                }
-            },
-        );
-        dbias
-    }
-
-    /// The first column of the `2 d_h` wide buffers in use: NON has no left halves.
-    fn first(self, head_dim: usize) -> usize {
-        match self {
-            Linear::Standardised => 0,
-            Linear::Plain => head_dim,
-        }
-    }
-
-    /// Deviation of query i's logits and what its aggregate is multiplied by, gain aside.
-    #[inline(always)]
-    fn deviation<T: Real>(self, head: &Head<T>, s: &Scratch<T>, i: usize) -> (T, T) {
-        match self {
-            Linear::Plain => (T::zero(), T::one()),
-            Linear::Standardised => {
-                let dh = head.width;
-                let (q, qc) = (&s.q[i * dh..][..dh], &s.qm[2 * i * dh..][..dh]);
-                let variance = sum2(q, qc, |q, qc| q * qc);
-                // Rounding can take a variance of 0 below it; NaN stays.
-                let variance = if variance < T::zero() { T::zero() } else { variance };
-                let std = variance.sqrt();
-                (std, T::one() / (std + head.row.epsilon))
-            }
-        }
     }
 
     /// Fills `q`, `kv`, `vsum`, `m` and `qm`.
     fn project<T: Real>(self, head: &Head<T>, scratch: &mut Scratch<T>) {
-        let (n, dh, stride) = (head.length, head.width, head.stride);
-        let Scratch { q, kv, m, qm, vsum, mean, .. } = scratch;
-        vsum.fill(T::zero());
-        mean.fill(T::zero());
-        vectorize(
-            #[inline(always)]
-            || {
-                for j in (0..n).filter(|&j| head.row.keeps(j)) {
-                    let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
-                    accumulate(vsum, v);
-                    accumulate(mean, k);
-                }
-            },
-        );
-        let factor = match self {
+        let (dh, count) = (head.width(), head.q.count());
+        let Scratch { q, kv, qm, transposed, m, packed: [wide, _], vsum } = scratch;
+        run(Centre { form: self, head, q, kv, vsum });
+        let halves = self.halves(dh);
+        let kv = Panels::new(&kv[..count * 2 * dh], 2 * dh);
+        let out = Out::matrix(&mut m[halves.start..], dh, halves.len(), 2 * dh);
+        matmul_nt(kv.rows(0..dh), transposed.set(kv.rows(halves.clone())), out, false);
+        self.average(head, m);
+        wide.pack(0..halves.len(), 0..dh, &m[halves.start..], 1, 2 * dh);
+        let q = Panels::new(&q[..count * dh], dh);
+        let qm = PanelsMut::new(&mut qm[..count * 2 * dh], 2 * dh).rows(halves);
+        matmul(wide, q, qm, Start::Zero);
+    }
+
+    /// Divides the left half of `m: [d_h, 2 d_h]`, a sum over keys, by their number.
+    fn average<T: Real>(self, head: &Head<T>, m: &mut [T]) {
+        if self == Linear::Standardised {
+            let factor = T::one() / head.count();
+            for row in m.chunks_exact_mut(2 * head.width()) {
+                row[..head.width()].iter_mut().for_each(|c| *c *= factor);
+            }
+        }
+    }
+
+    /// Which of the `2 d_h` rows are in use: NON has no left half.
+    fn halves(self, head_dim: usize) -> Range<usize> {
+        match self {
+            Linear::Standardised => 0..2 * head_dim,
+            Linear::Plain => head_dim..2 * head_dim,
+        }
+    }
+
+    /// Deviation of the logits of a panel's queries and what their aggregates are multiplied
+    /// by, gain aside.
+    #[inline(always)]
+    fn deviation<T: Real, V: Vector<T>>(
+        self,
+        token: V::Token,
+        head: &Head<T>,
+        q: &[Lanes<T>],
+        qm: &[Lanes<T>],
+    ) -> (V, V) {
+        let (zero, one) = (V::splat(token, T::zero()), V::splat(token, T::one()));
+        match self {
+            Linear::Plain => (zero, one),
+            Linear::Standardised => {
+                let variance = sum_rows(
+                    token,
+                    q.len(),
+                    #[inline(always)]
+                    |i| V::load(token, &q[i]) * V::load(token, &qm[i]),
+                );
+                // Rounding can take a variance of 0 below it; NaN stays.
+                let std = zero.if_greater(variance, zero, variance).sqrt();
+                (std, one / (std + V::splat(token, head.row.epsilon)))
+            }
+        }
+    }
+}
+
+/// Fills q, K~ and V, and the sum of the values.
+struct Centre<'a, T> {
+    form: Linear,
+    head: &'a Head<'a, T>,
+    q: &'a mut [Lanes<T>],
+    kv: &'a mut [Lanes<T>],
+    vsum: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Centre<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Self { form, head, q, kv, vsum } = self;
+        let dh = head.width();
+        let factor = match form {
             Linear::Standardised => T::one() / head.count(),
             Linear::Plain => T::zero(),
         };
-        mean.iter_mut().for_each(|mean| *mean *= factor);
-        vectorize(
-            #[inline(always)]
-            || {
-                for j in 0..n {
-                    let (k, v) = (&head.k[j * stride..][..dh], &head.v[j * stride..][..dh]);
-                    let (left, right) = kv[2 * j * dh..][..2 * dh].split_at_mut(dh);
-                    if head.row.keeps(j) {
-                        for ((left, &k), &mean) in left.iter_mut().zip(k).zip(&*mean) {
-                            *left = k - mean;
-                        }
-                        right.copy_from_slice(v);
-                    } else {
-                        left.fill(T::zero());
-                        right.fill(T::zero());
-                    }
-                    let (q, from) = (&mut q[j * dh..][..dh], &head.q[j * stride..][..dh]);
-                    q.iter_mut().zip(from).for_each(|(q, &from)| *q = head.scale * from);
-                }
-            },
-        );
-        let first = self.first(dh);
-        let keys = Mat::new(kv, n, dh, 2 * dh);
-        if self == Linear::Standardised {
-            let c = MatMut::new(m, dh, dh, 2 * dh);
-            matmul(c, Write::Set, T::one() / head.count(), keys.t(), keys);
+        let (scale, zero) = (V::splat(token, head.scale), V::splat(token, T::zero()));
+        for i in 0..dh {
+            let (mut keys, mut values) = (zero, zero);
+            for (p, keep) in head.keep.iter().enumerate() {
+                let v = V::load(token, &head.v.panel(p)[i]);
+                let (k, v) = (V::load(token, &head.k.panel(p)[i]), kept(token, v, keep, T::zero()));
+                (keys, values) = (keys + kept(token, k, keep, T::zero()), values + v);
+                v.store(&mut kv[p * 2 * dh + dh + i]);
+                (V::load(token, &head.q.panel(p)[i]) * scale).store(&mut q[p * dh + i]);
+            }
+            vsum[i] = values.total();
+            let mean = V::splat(token, keys.total() * factor);
+            for (p, keep) in head.keep.iter().enumerate() {
+                let centred = V::load(token, &head.k.panel(p)[i]) - mean;
+                kept(token, centred, keep, T::zero()).store(&mut kv[p * 2 * dh + i]);
+            }
         }
-        let values = Mat::new(&kv[dh..], n, dh, 2 * dh);
-        matmul(MatMut::new(&mut m[dh..], dh, dh, 2 * dh), Write::Set, T::one(), keys.t(), values);
-        let width = 2 * dh - first;
-        matmul(
-            MatMut::new(&mut qm[first..], n, width, 2 * dh),
-            Write::Set,
-            T::one(),
-            Mat::dense(q, n, dh),
-            Mat::new(&m[first..], dh, width, 2 * dh),
-        );
+    }
+}
+
+/// Writes the aggregate from u.
+struct Aggregate<'a, T> {
+    form: Linear,
+    head: &'a Head<'a, T>,
+    q: &'a [Lanes<T>],
+    qm: &'a [Lanes<T>],
+    vsum: &'a [T],
+    out: PanelsMut<'a, T>,
+}
+
+impl<T: Real> Kernel<T> for Aggregate<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(mut self, token: V::Token) {
+        let (head, dh) = (self.head, self.head.width());
+        let queries = self.q.chunks_exact(dh).zip(self.qm.chunks_exact(2 * dh));
+        for (p, (q, qm)) in queries.enumerate().take(head.q.count()) {
+            let (_, inverse) = self.form.deviation::<T, V>(token, head, q, qm);
+            let factor = inverse * V::splat(token, head.row.gain);
+            for ((out, u), &vsum) in self.out.panel(p).iter_mut().zip(&qm[dh..]).zip(self.vsum) {
+                let shift = V::splat(token, head.row.bias * vsum);
+                V::load(token, u).mul_add(factor, shift).store(out);
+            }
+        }
+    }
+}
+
+/// Turns `q C | u` into `h q | s dout`; returns the gain's gradient.
+struct Reduce<'a, T> {
+    form: Linear,
+    head: &'a Head<'a, T>,
+    dout: Panels<'a, T>,
+    q: &'a [Lanes<T>],
+    qm: &'a mut [Lanes<T>],
+}
+
+impl<T: Real> Kernel<T> for Reduce<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) -> T {
+        let Self { form, head, dout, q, qm } = self;
+        let (dh, gain) = (head.width(), V::splat(token, head.row.gain));
+        let zero = V::splat(token, T::zero());
+        let mut dgain = zero;
+        let queries = q.chunks_exact(dh).zip(qm.chunks_exact_mut(2 * dh));
+        for (p, (q, qm)) in queries.enumerate().take(dout.count()) {
+            let (std, inverse) = form.deviation::<T, V>(token, head, q, qm);
+            let (dout, (left, u)) = (dout.panel(p), qm.split_at_mut(dh));
+            let dot = sum_rows(
+                token,
+                dh,
+                #[inline(always)]
+                |i| V::load(token, &dout[i]) * V::load(token, &u[i]),
+            );
+            let change = dot * inverse;
+            dgain = dgain + change;
+            let s = gain * inverse;
+            let h = std.if_greater(zero, -(s * change) / std, zero);
+            for ((left, u), (q, dout)) in left.iter_mut().zip(u).zip(q.iter().zip(dout)) {
+                (V::load(token, q) * h).store(left);
+                (V::load(token, dout) * s).store(u);
+            }
+        }
+        dgain.total()
+    }
+}
+
+/// The logit scale reaches the queries; the sum of `dout` every value; centring removes the mean
+/// gradient of the keys; masked keys and values get none. Returns the bias' gradient.
+struct Finish<'a, T> {
+    form: Linear,
+    head: &'a Head<'a, T>,
+    dout: Panels<'a, T>,
+    vsum: &'a [T],
+    gradient: HeadGradient<'a, T>,
+}
+
+impl<T: Real> Kernel<T> for Finish<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) -> T {
+        let Self { form, head, dout, vsum, mut gradient } = self;
+        let (zero, factor) = (V::splat(token, T::zero()), T::one() / head.count());
+        let mut dbias = T::zero();
+        for (i, &vsum) in vsum.iter().enumerate() {
+            let mut dsum = zero;
+            for p in 0..head.keep.len() {
+                dsum = dsum + V::load(token, &dout.panel(p)[i]);
+            }
+            let dsum = dsum.total();
+            dbias += dsum * vsum;
+            let shift = V::splat(token, head.row.bias * dsum);
+            if head.scale != T::one() {
+                let mut dq = gradient.q();
+                for p in 0..head.keep.len() {
+                    let dq = &mut dq.panel(p)[i];
+                    (V::load(token, dq) * V::splat(token, head.scale)).store(dq);
+                }
+            }
+            let mut dv = gradient.v();
+            for (p, keep) in head.keep.iter().enumerate() {
+                let dv = &mut dv.panel(p)[i];
+                kept(token, V::load(token, dv) + shift, keep, T::zero()).store(dv);
+            }
+            let mut dk = gradient.k();
+            let mut sum = zero;
+            if form == Linear::Standardised {
+                for (p, keep) in head.keep.iter().enumerate() {
+                    sum = sum + kept(token, V::load(token, &dk.panel(p)[i]), keep, T::zero());
+                }
+            }
+            let mean = V::splat(token, sum.total() * factor);
+            for (p, keep) in head.keep.iter().enumerate() {
+                let dk = &mut dk.panel(p)[i];
+                kept(token, V::load(token, dk) - mean, keep, T::zero()).store(dk);
+            }
+        }
+        dbias
     }
 }

@@ -3,7 +3,9 @@
 //! Where several tokens share the maximum, the gradient is divided equally among them, as
 //! TensorFlow's `reduce_max` does. NaN wins over every number, so that a diverged model shows.
 
-use super::{Info, Pooling, kept_rows};
+use super::{Info, Pooling, kept, kept_rows};
+use crate::arch::{Kernel, Vector, run};
+use crate::panel::Lanes;
 use crate::real::Real;
 
 pub(super) struct Max;
@@ -43,7 +45,84 @@ impl<T: Real> Pooling<T> for Max {
         }
     }
 
+    fn pool(&self, x: &[Lanes<T>], keep: &[Lanes<T>], out: &mut [T]) {
+        run(Pool { x, keep, out: &mut *out });
+        if keep.as_flattened().iter().all(|&keep| keep == T::zero()) {
+            out.fill(T::zero());
+        }
+    }
+
+    fn pool_backward(
+        &self,
+        x: &[Lanes<T>],
+        keep: &[Lanes<T>],
+        out: &[T],
+        dout: &[T],
+        dx: &mut [Lanes<T>],
+    ) {
+        run(PoolBackward { x, keep, out, dout, dx });
+    }
+
     fn reference_mask(&self) -> (T, T) {
         (T::one(), T::of(-1e9))
+    }
+}
+
+struct Pool<'a, T> {
+    x: &'a [Lanes<T>],
+    keep: &'a [Lanes<T>],
+    out: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Pool<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Self { x, keep, out } = self;
+        let d = out.len();
+        for (i, out) in out.iter_mut().enumerate() {
+            let mut max = V::splat(token, T::neg_infinity());
+            for (p, keep) in keep.iter().enumerate() {
+                let x = kept(token, V::load(token, &x[p * d + i]), keep, T::neg_infinity());
+                // x unless max is larger or NaN, so that NaN wins.
+                max = max.if_equal(max, max.if_greater(x, max, x), max);
+            }
+            let larger = |max: T, x: T| if x > max || x.is_nan() { x } else { max };
+            *out = max.lanes().into_iter().fold(T::neg_infinity(), larger);
+        }
+    }
+}
+
+struct PoolBackward<'a, T> {
+    x: &'a [Lanes<T>],
+    keep: &'a [Lanes<T>],
+    out: &'a [T],
+    dout: &'a [T],
+    dx: &'a mut [Lanes<T>],
+}
+
+impl<T: Real> Kernel<T> for PoolBackward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Self { x, keep, out, dout, dx } = self;
+        let d = out.len();
+        for i in 0..d {
+            let (max, zero) = (V::splat(token, out[i]), V::splat(token, T::zero()));
+            // How many tokens have the maximum.
+            let mut ties = zero;
+            for (p, keep) in keep.iter().enumerate() {
+                let one = kept(token, V::splat(token, T::one()), keep, T::zero());
+                ties = ties + V::load(token, &x[p * d + i]).if_equal(max, one, zero);
+            }
+            let share = V::splat(token, dout[i] / ties.total().max(T::one()));
+            for (p, keep) in keep.iter().enumerate() {
+                let share = kept(token, share, keep, T::zero());
+                let (x, dx) = (V::load(token, &x[p * d + i]), &mut dx[p * d + i]);
+                (V::load(token, dx) + x.if_equal(max, share, zero)).store(dx);
+            }
+        }
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Not in the paper; the length-independent relative of its sum pooling.
 
-use super::{Info, Pooling, kept_rows, sum::Sum};
+use super::sum::{Sum, spread};
+use super::{Info, Pooling, kept_rows};
+use crate::panel::Lanes;
 use crate::real::Real;
 
 pub(super) struct Mean;
@@ -13,6 +15,12 @@ fn factor<T: Real>(x: &[T], mask: Option<&[bool]>, d: usize) -> T {
         0 => T::zero(),
         n => T::one() / T::of(n as f64),
     }
+}
+
+/// [`factor`] on panels.
+fn share<T: Real>(keep: &[Lanes<T>]) -> T {
+    let n: T = keep.as_flattened().iter().copied().sum();
+    if n == T::zero() { n } else { T::one() / n }
 }
 
 impl<T: Real> Pooling<T> for Mean {
@@ -40,6 +48,23 @@ impl<T: Real> Pooling<T> for Mean {
                 }
             }
         }
+    }
+
+    fn pool(&self, x: &[Lanes<T>], keep: &[Lanes<T>], out: &mut [T]) {
+        Sum.pool(x, keep, out);
+        let factor = share(keep);
+        out.iter_mut().for_each(|out| *out *= factor);
+    }
+
+    fn pool_backward(
+        &self,
+        _x: &[Lanes<T>],
+        keep: &[Lanes<T>],
+        _out: &[T],
+        dout: &[T],
+        dx: &mut [Lanes<T>],
+    ) {
+        spread(share(keep), keep, dout, dx);
     }
 
     fn reference_mask(&self) -> (T, T) {

@@ -16,6 +16,10 @@ pub mod quadratic;
 mod softmax;
 mod sum;
 
+use std::ops::Range;
+
+use crate::arch::Vector;
+use crate::panel::{LANES, Lanes, Panels, PanelsMut};
 use crate::real::Real;
 
 /// Every attention rule: the registry.
@@ -100,6 +104,12 @@ impl<T: Real> Row<'_, T> {
         self.mask.is_none_or(|m| m[j])
     }
 
+    /// `x` for a key that takes part, else 0.
+    #[inline(always)]
+    fn if_kept<V: Vector<T>>(&self, token: V::Token, j: usize, x: V) -> V {
+        if self.keeps(j) { x } else { V::splat(token, T::zero()) }
+    }
+
     /// The number of keys that take part, of `n`.
     pub fn count(&self, n: usize) -> usize {
         self.mask.map_or(n, |m| m.iter().filter(|&&keep| keep).count())
@@ -121,6 +131,21 @@ pub struct Defaults {
     pub hidden_norm: bool,
     /// Whether the aggregated vector is divided by sqrt(n) instead (NON).
     pub rescale: bool,
+}
+
+/// The weights of a tile, as a kernel: `z, w: [n][16]`.
+struct Weights<'a, T> {
+    row: &'a Row<'a, T>,
+    z: &'a [Lanes<T>],
+    w: &'a mut [Lanes<T>],
+}
+
+/// The backward pass of a tile, as a kernel: `z, w, dw: [n][16]`; dw becomes dz.
+struct Backward<'a, T> {
+    row: &'a Row<'a, T>,
+    z: &'a [Lanes<T>],
+    w: &'a [Lanes<T>],
+    dw: &'a mut [Lanes<T>],
 }
 
 /// A map from a query's row of logits to a row of weights.
@@ -147,75 +172,54 @@ pub trait AttentionRule<T: Real>: Send + Sync {
     /// logits (0 for masked keys) and returns the gradients of gain and bias.
     fn backward(&self, row: &Row<T>, z: &[T], dw: &[T], dz: &mut [T]) -> (T, T);
 
-    /// [`AttentionRule::weights`] of several queries, `z, w: [rows, n]`. Override it with a
-    /// vectorised form.
-    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
-        weights_by_row(self, row, n, z, w);
+    /// [`AttentionRule::weights`] of 16 queries side by side, `z, w: [n][16]`. Override it with
+    /// a vectorised form.
+    fn weights_tile(&self, row: &Row<T>, z: &[Lanes<T>], w: &mut [Lanes<T>]) {
+        let (mut z_lane, mut w_lane) = (vec![T::zero(); z.len()], vec![T::zero(); z.len()]);
+        for lane in 0..LANES {
+            z_lane.iter_mut().zip(z).for_each(|(to, z)| *to = z[lane]);
+            self.weights(row, &z_lane, &mut w_lane);
+            w.iter_mut().zip(&w_lane).for_each(|(w, &from)| w[lane] = from);
+        }
     }
 
-    /// [`AttentionRule::backward`] of several queries, `z, w, dw, dz: [rows, n]`, where `w` are
-    /// the weights; returns the sums of the gradients of gain and bias. Override it with a
-    /// vectorised form.
+    /// [`AttentionRule::backward`] of 16 queries side by side: turns `dw: [n][16]` into the
+    /// gradient of the logits in place, where `w` are the weights; returns the gradients of gain
+    /// and bias per query. Override it with a vectorised form.
     fn backward_tile(
         &self,
         row: &Row<T>,
-        n: usize,
-        z: &[T],
-        _w: &[T],
-        dw: &[T],
-        dz: &mut [T],
-    ) -> (T, T) {
-        backward_by_row(self, row, n, z, dw, dz)
+        z: &[Lanes<T>],
+        _w: &[Lanes<T>],
+        dw: &mut [Lanes<T>],
+    ) -> [Lanes<T>; 2] {
+        let zeros = || vec![T::zero(); z.len()];
+        let (mut z_lane, mut dw_lane, mut dz_lane) = (zeros(), zeros(), zeros());
+        let mut totals = [[T::zero(); LANES]; 2];
+        for lane in 0..LANES {
+            z_lane.iter_mut().zip(z).for_each(|(to, z)| *to = z[lane]);
+            dw_lane.iter_mut().zip(&*dw).for_each(|(to, dw)| *to = dw[lane]);
+            let (dgain, dbias) = self.backward(row, &z_lane, &dw_lane, &mut dz_lane);
+            (totals[0][lane], totals[1][lane]) = (dgain, dbias);
+            dw.iter_mut().zip(&dz_lane).for_each(|(dw, &from)| dw[lane] = from);
+        }
+        totals
     }
 }
 
-/// What [`AttentionRule::weights_tile`] does unless overridden; for overrides to fall back on.
-fn weights_by_row<T: Real, R: AttentionRule<T> + ?Sized>(
-    rule: &R,
-    row: &Row<T>,
-    n: usize,
-    z: &[T],
-    w: &mut [T],
-) {
-    for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-        rule.weights(row, z, w);
-    }
-}
-
-/// What [`AttentionRule::backward_tile`] does unless overridden.
-fn backward_by_row<T: Real, R: AttentionRule<T> + ?Sized>(
-    rule: &R,
-    row: &Row<T>,
-    n: usize,
-    z: &[T],
-    dw: &[T],
-    dz: &mut [T],
-) -> (T, T) {
-    let mut total = (T::zero(), T::zero());
-    let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-    for ((z, dw), dz) in rows {
-        let (dgain, dbias) = rule.backward(row, z, dw, dz);
-        total = (total.0 + dgain, total.1 + dbias);
-    }
-    total
-}
-
-/// One head of one sequence: queries, keys and values `[length, width]` whose rows start
-/// `stride` apart.
+/// One head of one sequence: queries, keys and values `[width]` per token, in panels.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a, T> {
     /// Queries.
-    pub q: &'a [T],
+    pub q: Panels<'a, T>,
     /// Keys.
-    pub k: &'a [T],
+    pub k: Panels<'a, T>,
     /// Values.
-    pub v: &'a [T],
+    pub v: Panels<'a, T>,
+    /// 1 for the tokens that take part, 0 for masked and padded ones; a row per panel.
+    pub keep: &'a [Lanes<T>],
     /// Number of tokens n.
     pub length: usize,
-    /// Width d_h of the head.
-    pub width: usize,
-    /// Distance between rows.
-    pub stride: usize,
     /// z = scale * q.k
     pub scale: T,
     /// Mask, gain, bias and epsilon.
@@ -223,13 +227,53 @@ pub struct Head<'a, T> {
 }
 
 impl<T: Real> Head<'_, T> {
+    /// Width d_h.
+    pub fn width(&self) -> usize {
+        self.q.height()
+    }
+
     /// The number of unmasked keys, at least 1.
     fn count(&self) -> T {
         T::of(self.row.count(self.length).max(1) as f64)
     }
 }
 
+/// Where the gradients of a head's queries, keys and values go: rows of the same panels.
+#[derive(Debug)]
+pub struct HeadGradient<'a, T> {
+    /// The panels.
+    pub panels: PanelsMut<'a, T>,
+    /// Their rows of queries, keys and values.
+    pub rows: [Range<usize>; 3],
+}
+
+impl<T> HeadGradient<'_, T> {
+    /// The queries' gradient.
+    pub fn q(&mut self) -> PanelsMut<'_, T> {
+        self.panels.reborrow().rows(self.rows[0].clone())
+    }
+
+    /// The keys' gradient.
+    pub fn k(&mut self) -> PanelsMut<'_, T> {
+        self.panels.reborrow().rows(self.rows[1].clone())
+    }
+
+    /// The values' gradient.
+    pub fn v(&mut self) -> PanelsMut<'_, T> {
+        self.panels.reborrow().rows(self.rows[2].clone())
+    }
+}
+
+/// x where `keep` is not 0, else `other`.
+#[inline(always)]
+fn kept<T: Real, V: Vector<T>>(token: V::Token, x: V, keep: &Lanes<T>, other: T) -> V {
+    V::load(token, keep).if_equal(V::splat(token, T::zero()), V::splat(token, other), x)
+}
+
 /// One vector per sequence from its tokens, without parameters.
+///
+/// The first two methods are the naive reference, on token-major data; the others are the
+/// engine's, on panels.
 pub trait Pooling<T: Real>: Send + Sync {
     /// Name, equation and source.
     fn info(&self) -> Info;
@@ -240,6 +284,19 @@ pub trait Pooling<T: Real>: Send + Sync {
     /// Adds to `dx: [n, d]` the gradient that `dout: [d]` sends back; `x` and `out` are those
     /// of the forward pass.
     fn backward(&self, x: &[T], mask: Option<&[bool]>, out: &[T], dout: &[T], dx: &mut [T]);
+
+    /// [`Pooling::forward`] on panels: `x: [panels][d]`, `keep: [panels]` as in [`Head::keep`].
+    fn pool(&self, x: &[Lanes<T>], keep: &[Lanes<T>], out: &mut [T]);
+
+    /// [`Pooling::backward`] on panels.
+    fn pool_backward(
+        &self,
+        x: &[Lanes<T>],
+        keep: &[Lanes<T>],
+        out: &[T],
+        dout: &[T],
+        dx: &mut [Lanes<T>],
+    );
 
     /// What [`Masking::Reference`](crate::config::Masking) makes of a masked token's own stream
     /// before pooling: each x becomes `factor * x + shift`, for this (factor, shift).

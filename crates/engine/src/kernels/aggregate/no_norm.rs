@@ -8,7 +8,10 @@
 //! the place of the inner LayerNorm.
 
 use super::linear::Linear;
-use super::{AttentionRule, Defaults, Info, Row};
+use super::{AttentionRule, Backward, Defaults, Info, Row, Weights};
+use crate::arch::{Kernel, Vector, run};
+use crate::kernels::lanes::sum_rows;
+use crate::panel::Lanes;
 use crate::real::Real;
 
 pub(super) struct NoNorm;
@@ -53,5 +56,62 @@ impl<T: Real> AttentionRule<T> for NoNorm {
             }
         }
         (dgain, dbias)
+    }
+
+    fn weights_tile(&self, row: &Row<T>, z: &[Lanes<T>], w: &mut [Lanes<T>]) {
+        run(TileWeights(Weights { row, z, w }));
+    }
+
+    fn backward_tile(
+        &self,
+        row: &Row<T>,
+        z: &[Lanes<T>],
+        w: &[Lanes<T>],
+        dw: &mut [Lanes<T>],
+    ) -> [Lanes<T>; 2] {
+        run(TileBackward(Backward { row, z, w, dw }))
+    }
+}
+
+struct TileWeights<'a, T>(Weights<'a, T>);
+
+impl<T: Real> Kernel<T> for TileWeights<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Weights { row, z, w } = self.0;
+        let (gain, bias) = (V::splat(token, row.gain), V::splat(token, row.bias));
+        for (j, (z, w)) in z.iter().zip(w).enumerate() {
+            row.if_kept(token, j, V::load(token, z).mul_add(gain, bias)).store(w);
+        }
+    }
+}
+
+struct TileBackward<'a, T>(Backward<'a, T>);
+
+impl<T: Real> Kernel<T> for TileBackward<'_, T> {
+    type Output = [Lanes<T>; 2];
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) -> [Lanes<T>; 2] {
+        let Backward { row, z, dw, .. } = self.0;
+        let dbias = sum_rows(
+            token,
+            z.len(),
+            #[inline(always)]
+            |j| row.if_kept(token, j, V::load(token, &dw[j])),
+        );
+        let dgain = sum_rows(
+            token,
+            z.len(),
+            #[inline(always)]
+            |j| row.if_kept(token, j, V::load(token, &dw[j]) * V::load(token, &z[j])),
+        );
+        let gain = V::splat(token, row.gain);
+        for (j, dw) in dw.iter_mut().enumerate() {
+            row.if_kept(token, j, V::load(token, dw) * gain).store(dw);
+        }
+        [dgain.lanes(), dbias.lanes()]
     }
 }

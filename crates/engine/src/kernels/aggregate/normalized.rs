@@ -10,9 +10,10 @@
 //! of the deviation is taken as 0 where the deviation is 0.
 
 use super::linear::Linear;
-use super::{AttentionRule, Defaults, Info, Row};
-use crate::arch::vectorize;
-use crate::kernels::lanes::{sum, sum2};
+use super::{AttentionRule, Backward, Defaults, Info, Row, Weights};
+use crate::arch::{Kernel, Vector, run};
+use crate::kernels::lanes::sum_rows;
+use crate::panel::Lanes;
 use crate::real::Real;
 
 pub(super) struct Normalized;
@@ -23,14 +24,6 @@ fn statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
     let kept = || z.iter().enumerate().filter(|&(j, _)| row.keeps(j)).map(|(_, &z)| z);
     let mean = kept().sum::<T>() / n;
     let variance = kept().map(|z| (z - mean) * (z - mean)).sum::<T>() / n;
-    (mean, variance.sqrt())
-}
-
-#[inline(always)]
-fn unmasked_statistics<T: Real>(z: &[T]) -> (T, T) {
-    let n = T::of(z.len() as f64);
-    let mean = sum(z, |z| z) / n;
-    let variance = sum(z, |z| (z - mean) * (z - mean)) / n;
     (mean, variance.sqrt())
 }
 
@@ -91,60 +84,98 @@ impl<T: Real> AttentionRule<T> for Normalized {
         (dgain, dbias)
     }
 
-    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
-        if row.mask.is_some() {
-            return super::weights_by_row(self, row, n, z, w);
-        }
-        vectorize(
-            #[inline(always)]
-            || {
-                for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-                    let (z, w) = (&z[..n], &mut w[..n]);
-                    let (mean, std) = unmasked_statistics(z);
-                    let factor = row.gain / (std + row.epsilon);
-                    for j in 0..n {
-                        w[j] = (z[j] - mean) * factor + row.bias;
-                    }
-                }
-            },
-        );
+    fn weights_tile(&self, row: &Row<T>, z: &[Lanes<T>], w: &mut [Lanes<T>]) {
+        run(TileWeights(Weights { row, z, w }));
     }
 
     fn backward_tile(
         &self,
         row: &Row<T>,
-        n: usize,
-        z: &[T],
-        _w: &[T],
-        dw: &[T],
-        dz: &mut [T],
-    ) -> (T, T) {
-        if row.mask.is_some() {
-            return super::backward_by_row(self, row, n, z, dw, dz);
+        z: &[Lanes<T>],
+        w: &[Lanes<T>],
+        dw: &mut [Lanes<T>],
+    ) -> [Lanes<T>; 2] {
+        run(TileBackward(Backward { row, z, w, dw }))
+    }
+}
+
+/// Mean and variance over unmasked keys of each query's logits, and n.
+#[inline(always)]
+fn tile_statistics<T: Real, V: Vector<T>>(
+    token: V::Token,
+    row: &Row<T>,
+    z: &[Lanes<T>],
+) -> (V, V, V) {
+    let count = V::splat(token, T::of(row.count(z.len()) as f64));
+    let mean = sum_rows(
+        token,
+        z.len(),
+        #[inline(always)]
+        |j| row.if_kept(token, j, V::load(token, &z[j])),
+    ) / count;
+    let squares = sum_rows(
+        token,
+        z.len(),
+        #[inline(always)]
+        |j| {
+            let centred = V::load(token, &z[j]) - mean;
+            row.if_kept(token, j, centred * centred)
+        },
+    );
+    (mean, squares / count, count)
+}
+
+struct TileWeights<'a, T>(Weights<'a, T>);
+
+impl<T: Real> Kernel<T> for TileWeights<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Weights { row, z, w } = self.0;
+        let splat = |x| V::splat(token, x);
+        let (mean, variance, _) = tile_statistics::<T, V>(token, row, z);
+        let factor = splat(row.gain) / (variance.sqrt() + splat(row.epsilon));
+        let bias = splat(row.bias);
+        for (j, (z, w)) in z.iter().zip(w).enumerate() {
+            let weight = (V::load(token, z) - mean).mul_add(factor, bias);
+            row.if_kept(token, j, weight).store(w);
         }
-        let count = T::of(n as f64);
-        let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(
+    }
+}
+
+struct TileBackward<'a, T>(Backward<'a, T>);
+
+impl<T: Real> Kernel<T> for TileBackward<'_, T> {
+    type Output = [Lanes<T>; 2];
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) -> [Lanes<T>; 2] {
+        let Backward { row, z, dw, .. } = self.0;
+        let (splat, zero) = (|x| V::splat(token, x), V::splat(token, T::zero()));
+        let (mean, variance, count) = tile_statistics::<T, V>(token, row, z);
+        let std = variance.sqrt();
+        let scale = splat(T::one()) / (std + splat(row.epsilon));
+        let dbias = sum_rows(
+            token,
+            z.len(),
             #[inline(always)]
-            || {
-                let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-                for ((z, dw), dz) in rows {
-                    let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
-                    let (mean, std) = unmasked_statistics(z);
-                    let scale = T::one() / (std + row.epsilon);
-                    let total = sum(dw, |dw| dw);
-                    let dot = sum2(dw, z, |dw, z| dw * (z - mean));
-                    dgain += dot * scale;
-                    dbias += total;
-                    let through =
-                        if std > T::zero() { dot * scale / (count * std) } else { T::zero() };
-                    let (factor, shift) = (row.gain * scale, total / count);
-                    for j in 0..n {
-                        dz[j] = factor * (dw[j] - shift - (z[j] - mean) * through);
-                    }
-                }
-            },
+            |j| row.if_kept(token, j, V::load(token, &dw[j])),
         );
-        (dgain, dbias)
+        let dot = sum_rows(
+            token,
+            z.len(),
+            #[inline(always)]
+            |j| row.if_kept(token, j, V::load(token, &dw[j]) * (V::load(token, &z[j]) - mean)),
+        );
+        let dgain = dot * scale;
+        let slope = std.if_greater(zero, -(dgain / (count * std)), zero);
+        let (shift, factor) = (dbias / count, scale * splat(row.gain));
+        for (j, (z, dw)) in z.iter().zip(dw).enumerate() {
+            let change = V::load(token, dw) - shift;
+            let dz = (V::load(token, z) - mean).mul_add(slope, change) * factor;
+            row.if_kept(token, j, dz).store(dw);
+        }
+        [dgain.lanes(), dbias.lanes()]
     }
 }

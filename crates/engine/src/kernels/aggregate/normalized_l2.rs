@@ -8,9 +8,10 @@
 //! An all-zero row has weight b, and the derivative of the norm is taken as 0 there.
 //! With centring this is the standardised form times a factor 1/sqrt(n), epsilon aside.
 
-use super::{AttentionRule, Defaults, Info, Row};
-use crate::arch::vectorize;
-use crate::kernels::lanes::{sum, sum2};
+use super::{AttentionRule, Backward, Defaults, Info, Row, Weights};
+use crate::arch::{Kernel, Vector, run};
+use crate::kernels::lanes::sum_rows;
+use crate::panel::Lanes;
 use crate::real::Real;
 
 pub(super) struct NormalizedL2;
@@ -22,13 +23,6 @@ fn statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
     let shift = if row.centre { kept().sum::<T>() / n } else { T::zero() };
     let norm = kept().map(|z| (z - shift) * (z - shift)).sum::<T>().sqrt();
     (shift, norm)
-}
-
-#[inline(always)]
-fn unmasked_statistics<T: Real>(row: &Row<T>, z: &[T]) -> (T, T) {
-    let n = T::of(z.len() as f64);
-    let shift = if row.centre { sum(z, |z| z) / n } else { T::zero() };
-    (shift, sum(z, |z| (z - shift) * (z - shift)).sqrt())
 }
 
 impl<T: Real> AttentionRule<T> for NormalizedL2 {
@@ -85,58 +79,99 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
         (dgain, dbias)
     }
 
-    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
-        if row.mask.is_some() {
-            return super::weights_by_row(self, row, n, z, w);
-        }
-        vectorize(
-            #[inline(always)]
-            || {
-                for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-                    let (z, w) = (&z[..n], &mut w[..n]);
-                    let (shift, norm) = unmasked_statistics(row, z);
-                    let factor = row.gain / (norm + row.epsilon);
-                    for j in 0..n {
-                        w[j] = (z[j] - shift) * factor + row.bias;
-                    }
-                }
-            },
-        );
+    fn weights_tile(&self, row: &Row<T>, z: &[Lanes<T>], w: &mut [Lanes<T>]) {
+        run(TileWeights(Weights { row, z, w }));
     }
 
     fn backward_tile(
         &self,
         row: &Row<T>,
-        n: usize,
-        z: &[T],
-        _w: &[T],
-        dw: &[T],
-        dz: &mut [T],
-    ) -> (T, T) {
-        if row.mask.is_some() {
-            return super::backward_by_row(self, row, n, z, dw, dz);
-        }
-        let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(
+        z: &[Lanes<T>],
+        w: &[Lanes<T>],
+        dw: &mut [Lanes<T>],
+    ) -> [Lanes<T>; 2] {
+        run(TileBackward(Backward { row, z, w, dw }))
+    }
+}
+
+/// [`statistics`] of each query's logits.
+#[inline(always)]
+fn tile_statistics<T: Real, V: Vector<T>>(token: V::Token, row: &Row<T>, z: &[Lanes<T>]) -> (V, V) {
+    let shift = if row.centre {
+        let count = V::splat(token, T::of(row.count(z.len()) as f64));
+        sum_rows(
+            token,
+            z.len(),
             #[inline(always)]
-            || {
-                let rows = z.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-                for ((z, dw), dz) in rows {
-                    let (z, dw, dz) = (&z[..n], &dw[..n], &mut dz[..n]);
-                    let (shift, norm) = unmasked_statistics(row, z);
-                    let scale = T::one() / (norm + row.epsilon);
-                    let total = sum(dw, |dw| dw);
-                    let dot = sum2(dw, z, |dw, z| dw * (z - shift));
-                    dgain += dot * scale;
-                    dbias += total;
-                    let through = if norm > T::zero() { dot * scale / norm } else { T::zero() };
-                    let mean = if row.centre { total / T::of(n as f64) } else { T::zero() };
-                    for j in 0..n {
-                        dz[j] = row.gain * scale * (dw[j] - mean - (z[j] - shift) * through);
-                    }
-                }
-            },
+            |j| row.if_kept(token, j, V::load(token, &z[j])),
+        ) / count
+    } else {
+        V::splat(token, T::zero())
+    };
+    let squares = sum_rows(
+        token,
+        z.len(),
+        #[inline(always)]
+        |j| {
+            let centred = V::load(token, &z[j]) - shift;
+            row.if_kept(token, j, centred * centred)
+        },
+    );
+    (shift, squares.sqrt())
+}
+
+struct TileWeights<'a, T>(Weights<'a, T>);
+
+impl<T: Real> Kernel<T> for TileWeights<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Weights { row, z, w } = self.0;
+        let splat = |x| V::splat(token, x);
+        let (shift, norm) = tile_statistics::<T, V>(token, row, z);
+        let factor = splat(row.gain) / (norm + splat(row.epsilon));
+        let bias = splat(row.bias);
+        for (j, (z, w)) in z.iter().zip(w).enumerate() {
+            let weight = (V::load(token, z) - shift).mul_add(factor, bias);
+            row.if_kept(token, j, weight).store(w);
+        }
+    }
+}
+
+struct TileBackward<'a, T>(Backward<'a, T>);
+
+impl<T: Real> Kernel<T> for TileBackward<'_, T> {
+    type Output = [Lanes<T>; 2];
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) -> [Lanes<T>; 2] {
+        let Backward { row, z, dw, .. } = self.0;
+        let (splat, zero) = (|x| V::splat(token, x), V::splat(token, T::zero()));
+        let (shift, norm) = tile_statistics::<T, V>(token, row, z);
+        let scale = splat(T::one()) / (norm + splat(row.epsilon));
+        let dbias = sum_rows(
+            token,
+            z.len(),
+            #[inline(always)]
+            |j| row.if_kept(token, j, V::load(token, &dw[j])),
         );
-        (dgain, dbias)
+        let dot = sum_rows(
+            token,
+            z.len(),
+            #[inline(always)]
+            |j| row.if_kept(token, j, V::load(token, &dw[j]) * (V::load(token, &z[j]) - shift)),
+        );
+        let dgain = dot * scale;
+        let slope = norm.if_greater(zero, -(dgain / norm), zero);
+        let count = T::of(row.count(z.len()) as f64);
+        let mean = if row.centre { dbias / splat(count) } else { zero };
+        let factor = scale * splat(row.gain);
+        for (j, (z, dw)) in z.iter().zip(dw).enumerate() {
+            let change = V::load(token, dw) - mean;
+            let dz = (V::load(token, z) - shift).mul_add(slope, change) * factor;
+            row.if_kept(token, j, dz).store(dw);
+        }
+        [dgain.lanes(), dbias.lanes()]
     }
 }

@@ -1,120 +1,157 @@
-//! Attention by its n x n weights, a few rows at a time, for every rule.
+//! Attention by its n x n weights, 16 queries at a time, for every rule.
 //!
 //! ```text
 //! Z = scale Q K^T,   W = rule(Z) row by row,   out = drop(W) V
 //! dV = drop(W)^T dout,  dW = drop(dout V^T),  dZ = rule'(dW),  dQ = scale dZ K,  dK = scale dZ^T Q
 //! ```
 //!
-//! The backward pass computes the weights again instead of storing them, so memory stays at a
-//! few rows of n at any length.
+//! A tile of weights is `[n keys][16 queries]`, so a rule's statistics run down its rows. The
+//! backward pass computes the weights again instead of storing them: memory is a few tiles at
+//! any length.
 
-use super::{AttentionRule, Head};
-use crate::arch::{Mat, MatMut, Write, matmul};
+use super::{AttentionRule, Head, HeadGradient};
+use crate::arch::{Out, Transposed, matmul_nt, matmul_rows, matmul_tn, vectorize};
 use crate::kernels::dropout::Mask;
+use crate::panel::{Buffer, LANES, Lanes, Panels, PanelsMut, panels};
 use crate::real::Real;
 
-/// Values in a tile of weights: small enough that the four tiles stay in a level-2 cache.
-const TILE: usize = 16 * 1024;
-
-/// Rows of weights computed at a time.
-fn tile_rows(n: usize) -> usize {
-    (TILE / n.max(1)).clamp(1, n.max(1))
-}
-
-/// Buffers for one tile, reused by all.
+/// Buffers for one tile, reused by all: `[keys, padded][16]`.
 #[derive(Debug, Default)]
 pub struct Scratch<T> {
-    logits: Vec<T>,
-    weights: Vec<T>,
-    dweights: Vec<T>,
-    dlogits: Vec<T>,
+    logits: Buffer<T>,
+    weights: Buffer<T>,
+    dweights: Buffer<T>,
+    /// Factors of dropout.
+    factors: Buffer<T>,
+    transposed: Transposed<T>,
 }
 
 impl<T: Real> Scratch<T> {
     /// Room for sequences of up to `n` tokens.
     pub fn new(n: usize) -> Self {
-        let zeros = || vec![T::zero(); TILE.max(n).min(n * n)];
-        Self { logits: zeros(), weights: zeros(), dweights: zeros(), dlogits: zeros() }
+        let rows = || Buffer::new(panels(n) * LANES);
+        Self {
+            logits: rows(),
+            weights: rows(),
+            dweights: rows(),
+            factors: rows(),
+            transposed: Transposed::new(panels(n) * LANES, 1),
+        }
     }
 }
 
-/// Writes the head's aggregate `out: [n, d_h]`, rows `head.stride` apart.
+/// Writes the head's aggregate `out: [d_h]` per token.
 pub fn forward<T: Real>(
     rule: &dyn AttentionRule<T>,
     head: &Head<T>,
     mut dropout: Option<Mask>,
-    out: &mut [T],
+    mut out: PanelsMut<T>,
     scratch: &mut Scratch<T>,
 ) {
-    let (n, dh, stride) = (head.length, head.width, head.stride);
-    let values = Mat::new(head.v, n, dh, stride);
-    for start in (0..n).step_by(tile_rows(n)) {
-        let rows = tile_rows(n).min(n - start);
-        weigh(rule, head, start, rows, scratch);
-        let weights = &mut scratch.weights[..rows * n];
-        if let Some(dropout) = &mut dropout {
-            dropout.apply(weights);
+    for p in 0..head.q.count() {
+        weigh(rule, head, p, scratch);
+        if let Some(mask) = &mut dropout {
+            draw(mask, head, p, &mut scratch.factors);
+            multiply(&mut scratch.weights[..head.length], &scratch.factors);
         }
-        let out = MatMut::new(&mut out[start * stride..], rows, dh, stride);
-        matmul(out, Write::Set, T::one(), Mat::dense(weights, rows, n), values);
+        let out = Out::panels(out.reborrow().panels(p..p + 1));
+        matmul_rows(head.v, tile(&scratch.weights, head), out, false);
     }
 }
 
 /// Overwrites the gradients of the head's queries, keys and values from that of its aggregate
-/// (all `[n, d_h]`, rows `head.stride` apart); returns those of gain and bias.
+/// (all `[d_h]` per token, 0 in padded lanes); returns those of gain and bias.
 pub fn backward<T: Real>(
     rule: &dyn AttentionRule<T>,
     head: &Head<T>,
-    mut dropout: Option<(Mask, Mask)>,
-    dout: &[T],
-    [dq, dk, dv]: [&mut [T]; 3],
+    mut dropout: Option<Mask>,
+    dout: Panels<T>,
+    mut gradient: HeadGradient<T>,
     scratch: &mut Scratch<T>,
 ) -> (T, T) {
-    let (n, dh, stride) = (head.length, head.width, head.stride);
-    let mat = |x| Mat::new(x, n, dh, stride);
+    let n = head.length;
     let (mut dgain, mut dbias) = (T::zero(), T::zero());
-    for start in (0..n).step_by(tile_rows(n)) {
-        let rows = tile_rows(n).min(n - start);
-        let write = if start == 0 { Write::Set } else { Write::Add };
-        weigh(rule, head, start, rows, scratch);
-        let area = rows * n;
-        let (logits, weights) = (&scratch.logits[..area], &mut scratch.weights[..area]);
-        let (dweights, dlogits) = (&mut scratch.dweights[..area], &mut scratch.dlogits[..area]);
-        let dout = Mat::new(&dout[start * stride..], rows, dh, stride);
-        matmul(MatMut::dense(dweights, rows, n), Write::Set, T::one(), dout, mat(head.v).t());
-        if let Some((for_gradient, _)) = &mut dropout {
-            for_gradient.apply(dweights);
+    for p in 0..head.q.count() {
+        let add = p > 0;
+        let (q, dout) = (head.q.panels(p..p + 1), dout.panels(p..p + 1));
+        weigh(rule, head, p, scratch);
+        let Scratch { logits, weights, dweights, factors, transposed } = scratch;
+        let keys = Out::matrix(dweights.as_flattened_mut(), n, LANES, LANES);
+        matmul_tn(head.v, dout, keys, false);
+        if let Some(mask) = &mut dropout {
+            draw(mask, head, p, factors);
+            multiply(&mut dweights[..n], factors);
         }
         // The rule wants the weights as they were before dropout.
-        let (dg, db) = rule.backward_tile(&head.row, n, logits, weights, dweights, dlogits);
-        dgain += dg;
-        dbias += db;
-        if let Some((_, for_weights)) = &mut dropout {
-            for_weights.apply(weights);
+        let [dg, db] =
+            rule.backward_tile(&head.row, &logits[..n], &weights[..n], &mut dweights[..n]);
+        dgain += dg.into_iter().sum::<T>();
+        dbias += db.into_iter().sum::<T>();
+        if dropout.is_some() {
+            multiply(&mut weights[..n], factors);
         }
-        let dv = MatMut::new(dv, n, dh, stride);
-        matmul(dv, write, T::one(), Mat::dense(weights, rows, n).t(), dout);
-        let dz = Mat::dense(dlogits, rows, n);
-        let dq = MatMut::new(&mut dq[start * stride..], rows, dh, stride);
-        matmul(dq, Write::Set, head.scale, dz, mat(head.k));
-        let q = Mat::new(&head.q[start * stride..], rows, dh, stride);
-        matmul(MatMut::new(dk, n, dh, stride), write, head.scale, dz.t(), q);
+        if head.scale != T::one() {
+            scale(&mut dweights[..n], head.scale);
+        }
+        let weights = transposed.set(Panels::new(&weights[..n], n));
+        matmul_nt(dout, weights, Out::panels(gradient.v()), add);
+        matmul_rows(
+            head.k,
+            tile(dweights, head),
+            Out::panels(gradient.q().panels(p..p + 1)),
+            false,
+        );
+        let dlogits = transposed.set(Panels::new(&dweights[..n], n));
+        matmul_nt(q, dlogits, Out::panels(gradient.k()), add);
     }
     (dgain, dbias)
 }
 
-/// Fills the tile's logits and weights.
-fn weigh<T: Real>(
-    rule: &dyn AttentionRule<T>,
-    head: &Head<T>,
-    start: usize,
-    rows: usize,
-    scratch: &mut Scratch<T>,
-) {
-    let (n, dh, stride) = (head.length, head.width, head.stride);
-    let logits = &mut scratch.logits[..rows * n];
-    let q = Mat::new(&head.q[start * stride..], rows, dh, stride);
-    let k = Mat::new(head.k, n, dh, stride);
-    matmul(MatMut::dense(logits, rows, n), Write::Set, head.scale, q, k.t());
-    rule.weights_tile(&head.row, n, logits, &mut scratch.weights[..rows * n]);
+/// A tile with its padding.
+fn tile<'a, T: Real>(buffer: &'a Buffer<T>, head: &Head<T>) -> &'a [Lanes<T>] {
+    &buffer[..panels(head.length) * LANES]
+}
+
+/// Fills the logits and weights of the queries of panel `p`, padding with weights of 0.
+fn weigh<T: Real>(rule: &dyn AttentionRule<T>, head: &Head<T>, p: usize, scratch: &mut Scratch<T>) {
+    let n = head.length;
+    let padded = panels(n) * LANES;
+    let Scratch { logits, weights, dweights, .. } = scratch;
+    let keys = Out::matrix(logits.as_flattened_mut(), n, LANES, LANES);
+    matmul_tn(head.k, head.q.panels(p..p + 1), keys, false);
+    if head.scale != T::one() {
+        scale(&mut logits[..n], head.scale);
+    }
+    rule.weights_tile(&head.row, &logits[..n], &mut weights[..n]);
+    weights[n..padded].fill([T::zero(); LANES]);
+    dweights[n..padded].fill([T::zero(); LANES]);
+}
+
+/// Draws the dropout of a tile; the mask's elements are in the order of `[n, n]`.
+fn draw<T: Real>(mask: &mut Mask, head: &Head<T>, p: usize, factors: &mut Buffer<T>) {
+    let queries = LANES.min(head.length - p * LANES);
+    mask.draw(&mut factors[..head.length], queries);
+}
+
+/// Multiplies a tile by dropout's factors; a dropped NaN or infinity is 0.
+fn multiply<T: Real>(x: &mut [Lanes<T>], factors: &[Lanes<T>]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (x, &factor) in x.as_flattened_mut().iter_mut().zip(factors.as_flattened()) {
+                *x = if factor == T::zero() { factor } else { *x * factor };
+            }
+        },
+    );
+}
+
+fn scale<T: Real>(x: &mut [Lanes<T>], factor: T) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for x in x.as_flattened_mut() {
+                *x *= factor;
+            }
+        },
+    );
 }

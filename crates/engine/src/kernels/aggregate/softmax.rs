@@ -8,9 +8,10 @@
 //! If every key is masked, none is: the authors' program subtracts 1e9 from masked logits,
 //! which leaves the weights finite.
 
-use super::{AttentionRule, Defaults, Info, Row};
-use crate::arch::vectorize;
-use crate::kernels::lanes::{max, sum, sum2};
+use super::{AttentionRule, Backward, Defaults, Info, Row, Weights};
+use crate::arch::{Kernel, Vector, run};
+use crate::kernels::lanes::sum_rows;
+use crate::panel::Lanes;
 use crate::real::Real;
 
 pub(super) struct Softmax;
@@ -62,57 +63,109 @@ impl<T: Real> AttentionRule<T> for Softmax {
         (dgain, dbias)
     }
 
-    fn weights_tile(&self, row: &Row<T>, n: usize, z: &[T], w: &mut [T]) {
-        if row.mask.is_some() {
-            return super::weights_by_row(self, row, n, z, w);
-        }
-        vectorize(
-            #[inline(always)]
-            || {
-                for (z, w) in z.chunks_exact(n).zip(w.chunks_exact_mut(n)) {
-                    let (z, w) = (&z[..n], &mut w[..n]);
-                    let max = max(z);
-                    for j in 0..n {
-                        w[j] = (z[j] - max).exp_fast();
-                    }
-                    let factor = row.gain / sum(w, |w| w);
-                    for j in 0..n {
-                        w[j] = w[j] * factor + row.bias;
-                    }
-                }
-            },
-        );
+    fn weights_tile(&self, row: &Row<T>, z: &[Lanes<T>], w: &mut [Lanes<T>]) {
+        let row = &unmask_if_empty(row, z.len());
+        run(TileWeights(Weights { row, z, w }));
     }
 
     fn backward_tile(
         &self,
         row: &Row<T>,
-        n: usize,
-        z: &[T],
-        w: &[T],
-        dw: &[T],
-        dz: &mut [T],
-    ) -> (T, T) {
-        // With a gain the weights are not the probabilities, which the derivative needs.
-        if row.mask.is_some() || row.gain != T::one() || row.bias != T::zero() {
-            return super::backward_by_row(self, row, n, z, dw, dz);
-        }
-        let (mut dgain, mut dbias) = (T::zero(), T::zero());
-        vectorize(
-            #[inline(always)]
-            || {
-                let rows = w.chunks_exact(n).zip(dw.chunks_exact(n)).zip(dz.chunks_exact_mut(n));
-                for ((p, dw), dz) in rows {
-                    let (p, dw, dz) = (&p[..n], &dw[..n], &mut dz[..n]);
-                    let dot = sum2(dw, p, |dw, p| dw * p);
-                    dgain += dot;
-                    dbias += sum(dw, |dw| dw);
-                    for j in 0..n {
-                        dz[j] = p[j] * (dw[j] - dot);
-                    }
-                }
-            },
-        );
-        (dgain, dbias)
+        z: &[Lanes<T>],
+        w: &[Lanes<T>],
+        dw: &mut [Lanes<T>],
+    ) -> [Lanes<T>; 2] {
+        let row = &unmask_if_empty(row, z.len());
+        run(TileBackward(Backward { row, z, w, dw }))
     }
+}
+
+/// If every key is masked, none is.
+fn unmask_if_empty<'a, T: Real>(row: &Row<'a, T>, n: usize) -> Row<'a, T> {
+    let mask = row.mask.filter(|_| row.count(n) > 0);
+    Row { mask, ..*row }
+}
+
+/// The largest unmasked logit of each query.
+#[inline(always)]
+fn tile_max<T: Real, V: Vector<T>>(token: V::Token, row: &Row<T>, z: &[Lanes<T>]) -> V {
+    let mut max = V::splat(token, T::neg_infinity());
+    for (_, z) in z.iter().enumerate().filter(|(j, _)| row.keeps(*j)) {
+        let z = V::load(token, z);
+        max = z.if_greater(max, z, max);
+    }
+    max
+}
+
+struct TileWeights<'a, T>(Weights<'a, T>);
+
+impl<T: Real> Kernel<T> for TileWeights<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) {
+        let Weights { row, z, w } = self.0;
+        let max = tile_max::<T, V>(token, row, z);
+        let mut sum = V::splat(token, T::zero());
+        for (j, (z, w)) in z.iter().zip(&mut *w).enumerate() {
+            let weight = row.if_kept(token, j, (V::load(token, z) - max).exp());
+            sum = sum + weight;
+            weight.store(w);
+        }
+        let (factor, bias) = (V::splat(token, row.gain) / sum, V::splat(token, row.bias));
+        for (j, w) in w.iter_mut().enumerate() {
+            row.if_kept(token, j, V::load(token, w).mul_add(factor, bias)).store(w);
+        }
+    }
+}
+
+struct TileBackward<'a, T>(Backward<'a, T>);
+
+impl<T: Real> Kernel<T> for TileBackward<'_, T> {
+    type Output = [Lanes<T>; 2];
+
+    #[inline(always)]
+    fn run<V: Vector<T>>(self, token: V::Token) -> [Lanes<T>; 2] {
+        let Backward { row, z, w, dw } = self.0;
+        let (gain, zero) = (V::splat(token, row.gain), V::splat(token, T::zero()));
+        // With a gain or bias the weights are not the probabilities, which the derivative needs.
+        let plain = row.gain == T::one() && row.bias == T::zero();
+        let (mut max, mut factor) = (zero, zero);
+        if !plain {
+            max = tile_max(token, row, z);
+            let sum = sum_rows(
+                token,
+                z.len(),
+                #[inline(always)]
+                |j| row.if_kept(token, j, (V::load(token, &z[j]) - max).exp()),
+            );
+            factor = V::splat(token, T::one()) / sum;
+        }
+        let (mut dbias, mut dgain) = (zero, zero);
+        for (j, dw) in dw.iter().enumerate() {
+            let (dw, p) =
+                (V::load(token, dw), probability(token, plain, &z[j], &w[j], max, factor));
+            dbias = dbias + row.if_kept(token, j, dw);
+            dgain = dgain + row.if_kept(token, j, dw * p);
+        }
+        for (j, dw) in dw.iter_mut().enumerate() {
+            let p = probability(token, plain, &z[j], &w[j], max, factor);
+            let dz = p * ((V::load(token, dw) - dgain) * gain);
+            row.if_kept(token, j, dz).store(dw);
+        }
+        [dgain.lanes(), dbias.lanes()]
+    }
+}
+
+/// The probability behind a weight, which it is itself if `plain`.
+#[inline(always)]
+fn probability<T: Real, V: Vector<T>>(
+    token: V::Token,
+    plain: bool,
+    z: &Lanes<T>,
+    w: &Lanes<T>,
+    max: V,
+    factor: V,
+) -> V {
+    if plain { V::load(token, w) } else { (V::load(token, z) - max).exp() * factor }
 }

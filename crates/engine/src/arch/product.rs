@@ -1,0 +1,287 @@
+//! Matrix products of panels.
+//!
+//! | function | product | sums over |
+//! |---|---|---|
+//! | [`matmul`] | `Y = W X`, a matrix times tokens | features |
+//! | [`matmul_nt`] | `C = X Y^T`, features times features | tokens |
+//! | [`matmul_tn`] | `C = X^T Y`, tokens times tokens | features |
+//!
+//! with X: [features, tokens] and Y in panels. The order of summation is fixed: one sum per
+//! element, first to last.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use super::tile::{self, Begin, Job, MAX_HEIGHT, lane_strip_height, max_height, strip_height};
+use super::transpose::Transposed;
+use crate::panel::{LANES, Lanes, Panels, PanelsMut, panels};
+use crate::real::Real;
+
+/// A matrix `W: [rows, inner]`, packed for [`matmul`].
+#[derive(Debug, Clone, Default)]
+pub struct Strips<T> {
+    /// Strips of `height` rows, `[inner][height]` each, the last padded with 0.
+    data: Vec<T>,
+    rows: usize,
+    inner: usize,
+    height: usize,
+}
+
+impl<T: Real> Strips<T> {
+    /// Room for a matrix of this shape, all 0.
+    pub fn new(rows: usize, inner: usize) -> Self {
+        let height = strip_height::<T>(rows);
+        Self { data: vec![T::zero(); rows.next_multiple_of(height) * inner], rows, inner, height }
+    }
+
+    /// Packs a part of the matrix from `w`, whose element (i, k) is
+    /// `w[i * row_stride + k * inner_stride]`.
+    ///
+    /// # Panics
+    /// If there is no room or `w` is too short.
+    pub fn pack(
+        &mut self,
+        rows: Range<usize>,
+        inner: Range<usize>,
+        w: &[T],
+        row_stride: usize,
+        inner_stride: usize,
+    ) {
+        assert!(rows.end <= self.rows && inner.end <= self.inner, "no room for this part");
+        let height = self.height;
+        let mut row = rows.start;
+        while row < rows.end {
+            // The rows that lie in one strip.
+            let end = rows.end.min(row / height * height + height);
+            let strip = &mut self.data[row / height * height * self.inner..];
+            let strip = strip[inner.start * height..inner.end * height].chunks_exact_mut(height);
+            let first = (row - rows.start) * row_stride;
+            for (k, to) in strip.enumerate() {
+                let from = &w[first + k * inner_stride..];
+                let to = &mut to[row % height..][..end - row];
+                if row_stride == 1 {
+                    to.copy_from_slice(&from[..to.len()]);
+                } else {
+                    to.iter_mut().zip(from.iter().step_by(row_stride)).for_each(|(to, &w)| *to = w);
+                }
+            }
+            row = end;
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// What a product starts from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Start<'a, T> {
+    /// 0: the product replaces what is there.
+    Zero,
+    /// What is there: the product is added.
+    Add,
+    /// One value per row.
+    Bias(&'a [T]),
+}
+
+/// A result with rows and columns: row-major in a slice, or one in panels.
+#[derive(Debug)]
+pub struct Out<'a, T> {
+    data: &'a mut [T],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    /// From 16 columns to the next 16.
+    block_stride: usize,
+}
+
+impl<'a, T: Real> Out<'a, T> {
+    /// A row-major matrix whose rows start `row_stride` apart.
+    ///
+    /// # Panics
+    /// If rows overlap or the slice is too short.
+    pub fn matrix(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
+        assert!(rows <= 1 || row_stride >= columns, "rows overlap");
+        let span = if rows == 0 { 0 } else { (rows - 1) * row_stride + columns };
+        assert!(span <= data.len(), "matrix exceeds its slice");
+        Self { data, rows, columns, row_stride, block_stride: LANES }
+    }
+
+    /// Panels: rows are features, columns are tokens, padded ones included.
+    pub fn panels(out: PanelsMut<'a, T>) -> Self {
+        let (rows, count, stride) = (out.height(), out.count(), out.stride());
+        let data = out.into_data().as_flattened_mut();
+        Self { data, rows, columns: count * LANES, row_stride: LANES, block_stride: stride * LANES }
+    }
+}
+
+/// `Y = start + W X` with the first `y.height()` rows of W and its first `x.height()` columns.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn matmul<T: Real>(w: &Strips<T>, x: Panels<T>, y: PanelsMut<T>, start: Start<T>) {
+    let (rows, inner) = (y.height(), x.height());
+    assert!(rows <= w.rows && inner <= w.inner, "a matrix of {} x {}", w.rows, w.inner);
+    assert_eq!(x.count(), y.count(), "panels");
+    let begin = match start {
+        Start::Zero => Begin::Zero,
+        Start::Add => Begin::Add,
+        Start::Bias(bias) => {
+            assert!(rows <= bias.len(), "one bias per row");
+            Begin::Bias(bias.as_ptr())
+        }
+    };
+    let (blocks, c_block) = (y.count(), y.stride() * LANES);
+    let job = Job {
+        rows,
+        height: w.height,
+        blocks,
+        segments: 1,
+        inner,
+        a: w.data.as_ptr(),
+        a_row: w.inner,
+        a_segment: 0,
+        step: w.height,
+        b: x.data().as_flattened().as_ptr(),
+        b_block: x.stride() * LANES,
+        c: y.into_data().as_flattened_mut().as_mut_ptr(),
+        c_block,
+        c_row: LANES,
+        begin,
+    };
+    // SAFETY: a strip of `height` rows holds `w.inner >= inner` columns and there are strips for
+    // `w.rows >= rows` rows (`Strips::new`); `data()` checked that the views' rows and panels
+    // lie in their slices; `y` is borrowed mutably and the rows of a panel, and the panels, do
+    // not overlap; there is a bias per row; `strip_height` is at most `max_height`.
+    unsafe { tile::run::<T, false>(&job) }
+}
+
+/// `C (+)= X Y^T`: `x` features by `y` features, summed over tokens.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn matmul_nt<T: Real>(x: Panels<T>, y: &Transposed<T>, out: Out<T>, add: bool) {
+    assert_eq!(x.count() * LANES, y.tokens(), "tokens");
+    matmul_rows(x, y.data(), out, add);
+}
+
+/// `C (+)= X B`: `x` features by 16 columns (or blocks of them), summed over tokens, where
+/// `b: [blocks][tokens][16]`.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn matmul_rows<T: Real>(x: Panels<T>, b: &[Lanes<T>], out: Out<T>, add: bool) {
+    let tokens = x.count() * LANES;
+    let blocks = out.columns.div_ceil(LANES);
+    assert_eq!(out.rows, x.height(), "rows");
+    assert!(blocks * tokens <= b.len(), "columns");
+    let job = Job {
+        rows: out.rows,
+        height: max_height::<T>(),
+        blocks,
+        segments: x.count(),
+        inner: LANES,
+        a: x.data().as_flattened().as_ptr(),
+        a_row: LANES,
+        a_segment: x.stride() * LANES,
+        step: 1,
+        b: b.as_flattened().as_ptr(),
+        b_block: tokens * LANES,
+        c: std::ptr::null_mut(),
+        c_block: 0,
+        c_row: 0,
+        begin: Begin::Zero,
+    };
+    // SAFETY: `data()` checked that the rows of x's panels lie in its slice; b holds `blocks`
+    // blocks of all tokens.
+    unsafe { write::<T, true>(out, job, add) };
+}
+
+/// `C (+)= X^T Y`: tokens of `x` (as many as `out` has rows) by tokens of `y`, summed over
+/// features.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn matmul_tn<T: Real>(x: Panels<T>, y: Panels<T>, out: Out<T>, add: bool) {
+    assert_eq!(x.height(), y.height(), "features");
+    assert!(out.rows <= x.count() * LANES && out.columns <= y.count() * LANES, "tokens");
+    for p in 0..panels(out.rows) {
+        let first = p * LANES;
+        let part = Out {
+            data: &mut out.data[first * out.row_stride..],
+            rows: LANES.min(out.rows - first),
+            ..out
+        };
+        let job = Job {
+            rows: part.rows,
+            height: lane_strip_height::<T>(),
+            blocks: part.columns.div_ceil(LANES),
+            segments: 1,
+            inner: x.height(),
+            a: x.panel(p).as_flattened().as_ptr(),
+            a_row: 1,
+            a_segment: 0,
+            step: LANES,
+            b: y.data().as_flattened().as_ptr(),
+            b_block: y.stride() * LANES,
+            c: std::ptr::null_mut(),
+            c_block: 0,
+            c_row: 0,
+            begin: Begin::Zero,
+        };
+        // SAFETY: A is a whole panel of x, whose rows hold 16 tokens; `data()` checked y's
+        // panels, of which there are enough; `lane_strip_height` is at most `max_height`.
+        unsafe { write::<T, false>(part, job, add) };
+    }
+}
+
+/// Runs a job whose result is `out`: whole blocks of columns in place, the rest by way of a
+/// buffer.
+///
+/// # Safety
+/// As [`tile::run`], but for C, which `out` supplies.
+unsafe fn write<T: Real, const BY_ROW: bool>(out: Out<T>, job: Job<T>, add: bool) {
+    let whole = out.columns / LANES;
+    let direct = Job {
+        blocks: whole,
+        c: out.data.as_mut_ptr(),
+        c_block: out.block_stride,
+        c_row: out.row_stride,
+        begin: if add { Begin::Add } else { Begin::Zero },
+        ..job
+    };
+    // SAFETY: the constructors of Out checked that all rows and columns lie in its slice, which
+    // is borrowed mutably, and that rows do not overlap; the rest is the caller's promise.
+    unsafe { tile::run::<T, BY_ROW>(&direct) };
+    let rest = out.columns % LANES;
+    if rest == 0 {
+        return;
+    }
+    let mut buffer = [[T::zero(); LANES]; MAX_HEIGHT];
+    for row in (0..job.rows).step_by(job.height) {
+        let rows = job.height.min(job.rows - row);
+        // SAFETY: the last block of B and strips of A are part of the job; C is the buffer,
+        // which has room for the tallest strip.
+        unsafe {
+            let strip = Job {
+                rows,
+                blocks: 1,
+                a: job.a.add(row * job.a_row),
+                b: job.b.add(whole * job.b_block),
+                c: buffer.as_flattened_mut().as_mut_ptr(),
+                c_block: 0,
+                c_row: LANES,
+                ..job
+            };
+            tile::run::<T, BY_ROW>(&strip);
+        }
+        for (i, buffer) in buffer.iter().enumerate().take(rows) {
+            let at = (row + i) * out.row_stride + whole * out.block_stride;
+            for (out, &sum) in out.data[at..at + rest].iter_mut().zip(buffer) {
+                *out = if add { *out + sum } else { sum };
+            }
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! 16 lanes at once: the vectors that pointwise kernels compute with, once per instruction set.
+#![allow(unsafe_code)]
+
+use std::fmt::Debug;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use super::{Isa, isa};
+use crate::panel::{LANES, Lanes};
+use crate::real::Real;
+
+/// 16 lanes of `T`. Every operation is lane by lane.
+pub trait Vector<T: Real>:
+    Copy
+    + Debug
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+    /// Proof that the processor has the instructions; only [`run`] hands it out.
+    type Token: Copy;
+
+    /// The same value in every lane.
+    fn splat(token: Self::Token, x: T) -> Self;
+
+    /// The lanes of a row.
+    fn load(token: Self::Token, row: &Lanes<T>) -> Self;
+
+    /// Writes the lanes to a row.
+    fn store(self, row: &mut Lanes<T>);
+
+    /// `self * factor + addend`, rounded once where the processor can.
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+
+    /// Square root.
+    fn sqrt(self) -> Self;
+
+    /// e^x; see [`crate::kernels::elementary`] for its error.
+    fn exp(self) -> Self;
+
+    /// `if self > other { then } else { otherwise }`; comparisons with NaN are false.
+    fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self;
+
+    /// `if self == other { then } else { otherwise }`
+    fn if_equal(self, other: Self, then: Self, otherwise: Self) -> Self;
+
+    /// The lanes.
+    #[inline(always)]
+    fn lanes(self) -> Lanes<T> {
+        let mut lanes = [T::zero(); LANES];
+        self.store(&mut lanes);
+        lanes
+    }
+
+    /// The sum of the lanes, in a fixed order: halves are added to halves.
+    fn total(self) -> T;
+}
+
+/// A computation on vectors of any instruction set.
+pub trait Kernel<T: Real> {
+    /// What it returns.
+    type Output;
+
+    /// Computes with vectors `V`. Mark it and what it calls in loops `#[inline(always)]`.
+    fn run<V: Vector<T>>(self, token: V::Token) -> Self::Output;
+}
+
+/// Runs a kernel with the vectors of the path in use.
+#[inline]
+pub fn run<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
+    match isa() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `isa` detected the instructions.
+        Isa::Avx2 => unsafe { x86::avx2(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `isa` detected the instructions.
+        Isa::Avx512 => unsafe { x86::avx512(kernel) },
+        _ => kernel.run::<Plain<T>>(()),
+    }
+}
+
+/// Runs a kernel on every path this machine has, for tests.
+#[cfg(test)]
+pub(crate) fn run_on_every_path<T: Real, K: Kernel<T> + Copy>(kernel: K) -> Vec<(Isa, K::Output)> {
+    let mut outputs = vec![(Isa::Portable, kernel.run::<Plain<T>>(()))];
+    #[cfg(target_arch = "x86_64")]
+    {
+        if isa() != Isa::Portable {
+            // SAFETY: `isa` detected AVX2, or AVX-512, which includes it.
+            outputs.push((Isa::Avx2, unsafe { x86::avx2(kernel) }));
+        }
+        if isa() == Isa::Avx512 {
+            // SAFETY: `isa` detected the instructions.
+            outputs.push((Isa::Avx512, unsafe { x86::avx512(kernel) }));
+        }
+    }
+    outputs
+}
+
+/// 16 lanes in plain loops: the portable path, and `f64` on every path.
+#[derive(Debug, Clone, Copy)]
+pub struct Plain<T>(Lanes<T>);
+
+impl<T: Real> Plain<T> {
+    #[inline(always)]
+    fn zip(self, other: Self, f: impl Fn(T, T) -> T) -> Self {
+        Self(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
+    }
+}
+
+/// Implements an operator lane by lane.
+macro_rules! plain_operator {
+    ($($operator:ident $method:ident),*) => {
+        $(impl<T: Real> $operator for Plain<T> {
+            type Output = Self;
+
+            #[inline(always)]
+            fn $method(self, other: Self) -> Self {
+                self.zip(other, |a, b| $operator::$method(a, b))
+            }
+        })*
+    };
+}
+
+plain_operator!(Add add, Sub sub, Mul mul, Div div);
+
+impl<T: Real> Neg for Plain<T> {
+    type Output = Self;
+
+    #[inline(always)]
+    fn neg(self) -> Self {
+        Self(self.0.map(|x| -x))
+    }
+}
+
+impl<T: Real> Vector<T> for Plain<T> {
+    type Token = ();
+
+    #[inline(always)]
+    fn splat((): (), x: T) -> Self {
+        Self([x; LANES])
+    }
+
+    #[inline(always)]
+    fn load((): (), row: &Lanes<T>) -> Self {
+        Self(*row)
+    }
+
+    #[inline(always)]
+    fn store(self, row: &mut Lanes<T>) {
+        *row = self.0;
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        self * factor + addend
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Self(self.0.map(|x| x.sqrt()))
+    }
+
+    #[inline(always)]
+    fn exp(self) -> Self {
+        Self(self.0.map(|x| x.exp_fast()))
+    }
+
+    #[inline(always)]
+    fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self {
+        Self(std::array::from_fn(|lane| {
+            if self.0[lane] > other.0[lane] { then.0[lane] } else { otherwise.0[lane] }
+        }))
+    }
+
+    #[inline(always)]
+    fn if_equal(self, other: Self, then: Self, otherwise: Self) -> Self {
+        Self(std::array::from_fn(|lane| {
+            if self.0[lane] == other.0[lane] { then.0[lane] } else { otherwise.0[lane] }
+        }))
+    }
+
+    #[inline(always)]
+    fn total(self) -> T {
+        let mut lanes = self.0;
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                let upper = lanes[lane + width];
+                lanes[lane] += upper;
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx2Token, Avx512, Avx512Token};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+    use std::ops::{Add, Div, Mul, Neg, Sub};
+
+    use super::{Kernel, Vector};
+    use crate::kernels::elementary::exp;
+    use crate::panel::Lanes;
+    use crate::real::Real;
+
+    /// Proof of AVX2 and FMA.
+    #[derive(Clone, Copy)]
+    pub struct Avx2Token(());
+
+    /// Proof of AVX-512.
+    #[derive(Clone, Copy)]
+    pub struct Avx512Token(());
+
+    /// # Safety
+    /// The processor must have AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn avx2<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
+        kernel.run::<T::Avx2>(T::avx2_token(Avx2Token(())))
+    }
+
+    /// # Safety
+    /// The processor must have AVX-512 (x86-64-v4).
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
+    pub unsafe fn avx512<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
+        kernel.run::<T::Avx512>(T::avx512_token(Avx512Token(())))
+    }
+
+    /// Two registers of 8.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Avx2([__m256; 2]);
+
+    /// One register of 16.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Avx512(__m512);
+
+    /// Implements operators by one instruction per register.
+    macro_rules! operators {
+        ($($operator:ident $method:ident $narrow:ident $wide:ident),*) => {
+            $(impl $operator for Avx2 {
+                type Output = Self;
+
+                #[inline(always)]
+                fn $method(self, other: Self) -> Self {
+                    let ([a, b], [c, d]) = (self.0, other.0);
+                    // SAFETY: a value exists only where its token did, which proves AVX2.
+                    unsafe { Self([$narrow(a, c), $narrow(b, d)]) }
+                }
+            }
+
+            impl $operator for Avx512 {
+                type Output = Self;
+
+                #[inline(always)]
+                fn $method(self, other: Self) -> Self {
+                    // SAFETY: a value exists only where its token did, which proves AVX-512.
+                    unsafe { Self($wide(self.0, other.0)) }
+                }
+            })*
+        };
+    }
+
+    operators!(
+        Add add _mm256_add_ps _mm512_add_ps,
+        Sub sub _mm256_sub_ps _mm512_sub_ps,
+        Mul mul _mm256_mul_ps _mm512_mul_ps,
+        Div div _mm256_div_ps _mm512_div_ps
+    );
+
+    impl Neg for Avx2 {
+        type Output = Self;
+
+        #[inline(always)]
+        fn neg(self) -> Self {
+            Self::splat(Avx2Token(()), -0.0).xor(self)
+        }
+    }
+
+    impl Neg for Avx512 {
+        type Output = Self;
+
+        #[inline(always)]
+        fn neg(self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe { Self(_mm512_xor_ps(_mm512_set1_ps(-0.0), self.0)) }
+        }
+    }
+
+    impl Avx512 {
+        /// 2^k, where the lanes are [`ROUND`](crate::kernels::elementary::ROUND) + k.
+        #[inline(always)]
+        fn power(self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe {
+                let one = _mm512_castps_si512(_mm512_set1_ps(1.0));
+                let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(self.0));
+                Self(_mm512_castsi512_ps(_mm512_add_epi32(exponent, one)))
+            }
+        }
+    }
+
+    impl Avx2 {
+        #[inline(always)]
+        fn xor(self, other: Self) -> Self {
+            let ([a, b], [c, d]) = (self.0, other.0);
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe { Self([_mm256_xor_ps(a, c), _mm256_xor_ps(b, d)]) }
+        }
+
+        /// `then` where the mask's sign bits are set.
+        #[inline(always)]
+        fn blend(mask: [__m256; 2], then: Self, otherwise: Self) -> Self {
+            let ([a, b], [c, d]) = (otherwise.0, then.0);
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe { Self([_mm256_blendv_ps(a, c, mask[0]), _mm256_blendv_ps(b, d, mask[1])]) }
+        }
+
+        /// 2^k, where the lanes are [`ROUND`](crate::kernels::elementary::ROUND) + k.
+        #[inline(always)]
+        fn power(self) -> Self {
+            let [a, b] = self.0;
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe {
+                let one = _mm256_castps_si256(_mm256_set1_ps(1.0));
+                let a = _mm256_slli_epi32::<23>(_mm256_castps_si256(a));
+                let b = _mm256_slli_epi32::<23>(_mm256_castps_si256(b));
+                Self([
+                    _mm256_castsi256_ps(_mm256_add_epi32(a, one)),
+                    _mm256_castsi256_ps(_mm256_add_epi32(b, one)),
+                ])
+            }
+        }
+    }
+
+    impl Vector<f32> for Avx2 {
+        type Token = Avx2Token;
+
+        #[inline(always)]
+        fn splat(_: Avx2Token, x: f32) -> Self {
+            // SAFETY: the token proves AVX2.
+            unsafe { Self([_mm256_set1_ps(x); 2]) }
+        }
+
+        #[inline(always)]
+        fn load(_: Avx2Token, row: &Lanes<f32>) -> Self {
+            // SAFETY: the token proves AVX2; a row has 16 values.
+            unsafe { Self([_mm256_loadu_ps(row.as_ptr()), _mm256_loadu_ps(row.as_ptr().add(8))]) }
+        }
+
+        #[inline(always)]
+        fn store(self, row: &mut Lanes<f32>) {
+            // SAFETY: a value exists only where its token did; a row has 16 values.
+            unsafe {
+                _mm256_storeu_ps(row.as_mut_ptr(), self.0[0]);
+                _mm256_storeu_ps(row.as_mut_ptr().add(8), self.0[1]);
+            }
+        }
+
+        #[inline(always)]
+        fn mul_add(self, factor: Self, addend: Self) -> Self {
+            let ([a, b], [c, d], [e, f]) = (self.0, factor.0, addend.0);
+            // SAFETY: a value exists only where its token did, which proves FMA.
+            unsafe { Self([_mm256_fmadd_ps(a, c, e), _mm256_fmadd_ps(b, d, f)]) }
+        }
+
+        #[inline(always)]
+        fn sqrt(self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe { Self([_mm256_sqrt_ps(self.0[0]), _mm256_sqrt_ps(self.0[1])]) }
+        }
+
+        #[inline(always)]
+        fn exp(self) -> Self {
+            exp(
+                Avx2Token(()),
+                self,
+                #[inline(always)]
+                |x| x.power(),
+            )
+        }
+
+        #[inline(always)]
+        fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self {
+            let ([a, b], [c, d]) = (self.0, other.0);
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            let mask =
+                unsafe { [_mm256_cmp_ps::<_CMP_GT_OQ>(a, c), _mm256_cmp_ps::<_CMP_GT_OQ>(b, d)] };
+            Self::blend(mask, then, otherwise)
+        }
+
+        #[inline(always)]
+        fn if_equal(self, other: Self, then: Self, otherwise: Self) -> Self {
+            let ([a, b], [c, d]) = (self.0, other.0);
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            let mask =
+                unsafe { [_mm256_cmp_ps::<_CMP_EQ_OQ>(a, c), _mm256_cmp_ps::<_CMP_EQ_OQ>(b, d)] };
+            Self::blend(mask, then, otherwise)
+        }
+
+        #[inline(always)]
+        fn total(self) -> f32 {
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe { total(_mm256_add_ps(self.0[0], self.0[1])) }
+        }
+    }
+
+    /// The sum of 8 lanes, halves added to halves.
+    ///
+    /// # Safety
+    /// The processor must have AVX.
+    #[inline(always)]
+    unsafe fn total(x: __m256) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+
+    impl Vector<f32> for Avx512 {
+        type Token = Avx512Token;
+
+        #[inline(always)]
+        fn splat(_: Avx512Token, x: f32) -> Self {
+            // SAFETY: the token proves AVX-512.
+            unsafe { Self(_mm512_set1_ps(x)) }
+        }
+
+        #[inline(always)]
+        fn load(_: Avx512Token, row: &Lanes<f32>) -> Self {
+            // SAFETY: the token proves AVX-512; a row has 16 values.
+            unsafe { Self(_mm512_loadu_ps(row.as_ptr())) }
+        }
+
+        #[inline(always)]
+        fn store(self, row: &mut Lanes<f32>) {
+            // SAFETY: a value exists only where its token did; a row has 16 values.
+            unsafe { _mm512_storeu_ps(row.as_mut_ptr(), self.0) }
+        }
+
+        #[inline(always)]
+        fn mul_add(self, factor: Self, addend: Self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe { Self(_mm512_fmadd_ps(self.0, factor.0, addend.0)) }
+        }
+
+        #[inline(always)]
+        fn sqrt(self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe { Self(_mm512_sqrt_ps(self.0)) }
+        }
+
+        #[inline(always)]
+        fn exp(self) -> Self {
+            exp(
+                Avx512Token(()),
+                self,
+                #[inline(always)]
+                |x| x.power(),
+            )
+        }
+
+        #[inline(always)]
+        fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe {
+                let mask = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, other.0);
+                Self(_mm512_mask_blend_ps(mask, otherwise.0, then.0))
+            }
+        }
+
+        #[inline(always)]
+        fn if_equal(self, other: Self, then: Self, otherwise: Self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe {
+                let mask = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, other.0);
+                Self(_mm512_mask_blend_ps(mask, otherwise.0, then.0))
+            }
+        }
+
+        #[inline(always)]
+        fn total(self) -> f32 {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe {
+                let low = _mm512_castps512_ps256(self.0);
+                total(_mm256_add_ps(low, _mm512_extractf32x8_ps::<1>(self.0)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each operation's result on these two rows.
+    #[derive(Clone, Copy)]
+    struct Operations<'a>(&'a Lanes<f32>, &'a Lanes<f32>);
+
+    impl Kernel<f32> for Operations<'_> {
+        type Output = Vec<Lanes<f32>>;
+
+        fn run<V: Vector<f32>>(self, token: V::Token) -> Vec<Lanes<f32>> {
+            let (x, y) = (V::load(token, self.0), V::load(token, self.1));
+            let two = V::splat(token, 2.0);
+            let results = [
+                x + y,
+                x - y,
+                x * y,
+                x / y,
+                -x,
+                x.sqrt(),
+                x.if_greater(y, x, y),
+                x.if_equal(y, two, x),
+                two,
+            ];
+            let mut rows: Vec<_> = results.map(V::lanes).to_vec();
+            rows.push([x.total(); LANES]);
+            rows
+        }
+    }
+
+    #[test]
+    fn operations_are_the_same_on_every_path() {
+        let x: Lanes<f32> = std::array::from_fn(|i| 0.37 * i as f32 - 2.1);
+        let mut y: Lanes<f32> = std::array::from_fn(|i| 1.9 - 0.23 * i as f32);
+        (y[3], y[5], y[7]) = (x[3], f32::NAN, f32::INFINITY);
+        let bits = |rows: &[Lanes<f32>]| -> Vec<Option<u32>> {
+            let bits = |x: &f32| (!x.is_nan()).then_some(x.to_bits());
+            rows.as_flattened().iter().map(bits).collect()
+        };
+        let results = run_on_every_path(Operations(&x, &y));
+        let plain = &results[0].1;
+        assert_eq!(plain[0][0], x[0] + y[0]);
+        assert_eq!(plain[6][7], f32::INFINITY, "the larger");
+        assert_eq!(plain[7][3], 2.0, "where equal");
+        assert!(plain[6][5].is_nan(), "a comparison with NaN is false");
+        let sum: f64 = x.iter().map(|&x| f64::from(x)).sum();
+        assert!((f64::from(plain[9][0]) - sum).abs() < 1e-5);
+        for (isa, rows) in &results {
+            assert_eq!(bits(rows), bits(plain), "{isa:?}");
+        }
+    }
+}
