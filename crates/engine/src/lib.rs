@@ -1,6 +1,6 @@
 //! Training engine for normalized attention (NAP) and the models it is compared with.
 //!
-//! Numbers only: no files, no terminal, no threads of its own. A run is a plain value,
+//! Numbers only: no files, no terminal, no threads unless asked for. A run is a plain value,
 //! [`config::RunConfig`]; [`train::Trainer`] executes it one optimiser step at a time.
 //!
 //! | module | what is in it |
@@ -15,6 +15,7 @@
 //! | [`optim`] | Adam, learning rate schedules, gradient clipping |
 //! | [`task`] | the paper's tasks: generators, labels, tracked cases |
 //! | [`random`] | keyed random streams |
+//! | [`profile`] | where a step's time goes |
 //! | [`train`] | the training loop, evaluation and checkpoints |
 //!
 //! ```
@@ -53,6 +54,7 @@ pub mod kernels;
 pub mod model;
 pub mod optim;
 pub mod panel;
+pub mod profile;
 pub mod random;
 pub mod real;
 pub mod reference;

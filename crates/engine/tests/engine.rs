@@ -123,6 +123,36 @@ fn sequences_do_not_depend_on_their_neighbours() {
     }
 }
 
+#[test]
+fn threads_change_no_bit() {
+    let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for seed in 0..60 {
+        let mut setup = Setup::random(seed, true);
+        // From one sequence to many micro-batches.
+        let copies = 1 + 7 * (seed as usize % 12);
+        let Setup { batch, .. } = &mut setup;
+        batch.tokens = batch.tokens.repeat(copies);
+        batch.targets = batch.targets.repeat(copies);
+        batch.mask = batch.mask.as_ref().map(|mask| mask.repeat(copies));
+        let parameters = narrow::<f32>(&setup.parameters);
+        let run = |threads: usize| {
+            let model = Model::<f32>::new(setup.architecture.clone(), setup.batch.length);
+            let mut model = model.with_threads(threads);
+            let (mut gradient, mut answers) = (vec![0.0; parameters.len()], Vec::new());
+            let pass =
+                model.loss_and_gradient(&parameters, &setup.batch, setup.dropout, &mut gradient);
+            let score = model.answers(&parameters, &setup.batch, &mut answers);
+            (bits(&gradient), pass.score.loss.to_bits(), answers, score.loss.to_bits())
+        };
+        let one = run(1);
+        for threads in [2, 3, 4, 9] {
+            assert!(run(threads) == one, "{} on {threads} threads", setup.name());
+        }
+        let sequences = setup.batch.sequences() as u64;
+        assert!(one.2.len() as u64 >= sequences);
+    }
+}
+
 /// One head's aggregate and gradients in both forms.
 struct Forms<T> {
     n: usize,

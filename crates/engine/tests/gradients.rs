@@ -238,7 +238,7 @@ fn dense_embedding_and_loss() {
         let columns = 1 + s.below(output as u32) as usize;
         let upstream = draw(s, rows * columns, 1.0);
         let dense = |p: &[f64]| {
-            let mut dense = Dense::new(input, &[0..p.len()]);
+            let mut dense = Dense::new(input, std::slice::from_ref(&(0..p.len())));
             dense.pack(p);
             dense
         };

@@ -286,7 +286,7 @@ fn damaged_journals_are_reported_and_what_is_whole_is_kept() {
     let foreign = journal_lines(&dir.path().join("other")).concat();
     fs::write(out.join("journal/other.jsonl"), &foreign).unwrap();
     // An older numerics version is never mixed in.
-    let older = lines[0].replace("\"numerics\":1", "\"numerics\":0").replace("0.", "0.9");
+    let older = lines[0].replace("\"numerics\":2", "\"numerics\":0").replace("0.", "0.9");
     fs::write(out.join("journal/older.jsonl"), older).unwrap();
     // A clock that was set back, or forward, decides nothing.
     let year = lines[1].find("\"finished\":\"").unwrap() + 12;

@@ -31,10 +31,10 @@ impl<T: Real> Transposed<T> {
             let panel = x.panel(p);
             for (block, rows) in panel.chunks(LANES).enumerate() {
                 let out = &mut data[block * self.tokens + p * LANES..][..LANES];
-                let Some(out) = out.as_mut_array::<LANES>() else { continue };
-                match rows.as_array::<LANES>() {
-                    Some(rows) => transpose(rows, out),
-                    None => {
+                let Ok(out) = out.try_into() else { unreachable!("16 rows") };
+                match rows.try_into() {
+                    Ok(rows) => transpose(rows, out),
+                    Err(_) => {
                         let mut padded = [[T::zero(); LANES]; LANES];
                         padded[..rows.len()].copy_from_slice(rows);
                         transpose(&padded, out);

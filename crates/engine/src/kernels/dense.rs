@@ -12,6 +12,7 @@ use std::ops::Range;
 use crate::arch::{Kernel, Out, Start, Strips, Transposed, Vector, matmul, matmul_nt, run};
 use crate::kernels::lanes::sum_rows;
 use crate::panel::{LANES, Lanes, Panels, PanelsMut};
+use crate::profile::{Part, time};
 use crate::real::Real;
 
 /// Dense layers of one input, each a `[in, out]` matrix followed by its `[out]` bias in the flat
@@ -19,7 +20,7 @@ use crate::real::Real;
 #[derive(Debug, Clone)]
 pub struct Dense<T> {
     input: usize,
-    parts: Vec<Part>,
+    parts: Vec<Layer>,
     forward: Strips<T>,
     backward: Strips<T>,
     bias: Vec<T>,
@@ -27,7 +28,7 @@ pub struct Dense<T> {
 
 /// One of the layers.
 #[derive(Debug, Clone)]
-struct Part {
+struct Layer {
     /// Its matrix and bias in the flat buffer.
     range: Range<usize>,
     /// Its outputs among all.
@@ -41,7 +42,7 @@ impl<T: Real> Dense<T> {
         let part = |range: &Range<usize>| {
             let first = outputs;
             outputs += range.len() / (input + 1);
-            Part { range: range.clone(), outputs: first..outputs }
+            Layer { range: range.clone(), outputs: first..outputs }
         };
         let parts = parts.iter().map(part).collect();
         Self {
@@ -60,7 +61,11 @@ impl<T: Real> Dense<T> {
 
     /// Takes over the parameters' values. Call it whenever they have changed.
     pub fn pack(&mut self, parameters: &[T]) {
-        for Part { range, outputs } in &self.parts {
+        time(Part::Packing, || self.pack_parts(parameters));
+    }
+
+    fn pack_parts(&mut self, parameters: &[T]) {
+        for Layer { range, outputs } in &self.parts {
             let (input, width) = (self.input, outputs.len());
             let (weight, bias) = parameters[range.clone()].split_at(input * width);
             self.forward.pack(outputs.clone(), 0..input, weight, 1, width);
@@ -71,12 +76,13 @@ impl<T: Real> Dense<T> {
 
     /// Writes the first `y.height()` outputs.
     pub fn forward(&self, x: Panels<T>, y: PanelsMut<T>) {
-        matmul(&self.forward, x, y, Start::Bias(&self.bias));
+        time(Part::DenseProducts, || matmul(&self.forward, x, y, Start::Bias(&self.bias)));
     }
 
     /// Writes (or adds to) the gradient of the input; `dy` may have only the first outputs.
     pub fn backward_input(&self, dy: Panels<T>, dx: PanelsMut<T>, add: bool) {
-        matmul(&self.backward, dy, dx, if add { Start::Add } else { Start::Zero });
+        let start = if add { Start::Add } else { Start::Zero };
+        time(Part::DenseProducts, || matmul(&self.backward, dy, dx, start));
     }
 
     /// Adds to the parameters' gradient. `scratch` has room for the `dy` of one layer.
@@ -87,14 +93,14 @@ impl<T: Real> Dense<T> {
         gradient: &mut [T],
         scratch: &mut Transposed<T>,
     ) {
-        for Part { range, outputs } in &self.parts {
+        for Layer { range, outputs } in &self.parts {
             let width = outputs.len();
             let (dweight, dbias) = gradient[range.clone()].split_at_mut(self.input * width);
             let end = outputs.end.min(dy.height());
             let columns = end - outputs.start;
-            let dy = scratch.set(dy.rows(outputs.start..end));
+            let dy = time(Part::Transposition, || scratch.set(dy.rows(outputs.start..end)));
             let out = Out::matrix(dweight, self.input, columns, width);
-            matmul_nt(x, dy, out, true);
+            time(Part::WeightGradients, || matmul_nt(x, dy, out, true));
             run(BiasGradient { dy: dy.data(), tokens: dy.tokens(), dbias: &mut dbias[..columns] });
         }
     }

@@ -18,6 +18,7 @@ use super::lanes::sum_rows;
 use crate::arch::{Kernel, Vector, run, vectorize};
 use crate::model::architecture::LAYER_NORM_EPSILON;
 use crate::panel::Lanes;
+use crate::profile::{Part, time};
 use crate::real::Real;
 
 /// Mean and reciprocal deviation of a panel's tokens.
@@ -25,12 +26,12 @@ pub type Moments<T> = [Lanes<T>; 2];
 
 /// `y = LN(x)`: `x, y: [panels][d]`, `norm`: gamma then beta, `[2 d]`.
 pub fn norm<T: Real>(norm: &[T], x: &[Lanes<T>], y: &mut [Lanes<T>], kept: &mut [Moments<T>]) {
-    run(Forward::<T, false> { norm, x, y, kept });
+    time(Part::NormGelu, || run(Forward::<T, false> { norm, x, y, kept }));
 }
 
 /// `y = GELU(LN(x))`.
 pub fn norm_gelu<T: Real>(norm: &[T], x: &[Lanes<T>], y: &mut [Lanes<T>], kept: &mut [Moments<T>]) {
-    run(Forward::<T, true> { norm, x, y, kept });
+    time(Part::NormGelu, || run(Forward::<T, true> { norm, x, y, kept }));
 }
 
 struct Forward<'a, T, const GELU: bool> {
@@ -90,7 +91,7 @@ pub fn norm_backward<T: Real>(
     dx: &mut [Lanes<T>],
     gradient: &mut [T],
 ) {
-    run(Backward::<T, false> { norm, x, moments, dy, dx, gradient });
+    time(Part::NormGelu, || run(Backward::<T, false> { norm, x, moments, dy, dx, gradient }));
 }
 
 /// Overwrites `dx` from the gradient `dy` of [`norm_gelu`]'s output; adds to `gradient: [2 d]`.
@@ -102,7 +103,7 @@ pub fn norm_gelu_backward<T: Real>(
     dx: &mut [Lanes<T>],
     gradient: &mut [T],
 ) {
-    run(Backward::<T, true> { norm, x, moments, dy, dx, gradient });
+    time(Part::NormGelu, || run(Backward::<T, true> { norm, x, moments, dy, dx, gradient }));
 }
 
 struct Backward<'a, T, const GELU: bool> {
@@ -158,7 +159,7 @@ impl<T: Real, const GELU: bool> Kernel<T> for Backward<'_, T, GELU> {
 
 /// `y = GELU(x)`, without a norm.
 pub fn plain_gelu<T: Real>(x: &[Lanes<T>], y: &mut [Lanes<T>]) {
-    run(PlainGelu { x, y });
+    time(Part::NormGelu, || run(PlainGelu { x, y }));
 }
 
 struct PlainGelu<'a, T> {
@@ -179,7 +180,7 @@ impl<T: Real> Kernel<T> for PlainGelu<'_, T> {
 
 /// Overwrites `dx` from the gradient `dy` of [`plain_gelu`]'s output.
 pub fn plain_gelu_backward<T: Real>(x: &[Lanes<T>], dy: &[Lanes<T>], dx: &mut [Lanes<T>]) {
-    run(PlainGeluBackward { x, dy, dx });
+    time(Part::NormGelu, || run(PlainGeluBackward { x, dy, dx }));
 }
 
 struct PlainGeluBackward<'a, T> {

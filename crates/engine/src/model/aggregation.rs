@@ -21,12 +21,13 @@ use crate::kernels::norm_gelu::{
     Moments, norm, norm_backward, norm_gelu, norm_gelu_backward, plain_gelu, plain_gelu_backward,
 };
 use crate::panel::{Buffer, LANES, Lanes, Panels, PanelsMut, panels};
+use crate::profile::{Part, time};
 use crate::real::Real;
 
 /// The aggregation block of a layer.
 #[derive(Clone)]
 pub enum Aggregation<T: Real> {
-    Attention(Attention<T>),
+    Attention(Box<Attention<T>>),
     Pooling(Pool<T>),
     /// The mixing matrix `[N, N]` and its bias.
     Weighted(Range<usize>),
@@ -243,7 +244,8 @@ impl<T: Real> Pool<T> {
                 let (factor, shift) = self.pooling.reference_mask();
                 micro.alter_masked(s, x, factor, shift);
             }
-            self.pooling.pool(x, micro.keep(s), &mut pooled[..d]);
+            let (keep, out) = (micro.keep(s), &mut pooled[..d]);
+            time(Part::Pooling, || self.pooling.pool(x, keep, out));
             let branch = &mut branch[s / LANES * d..][..d];
             branch.iter_mut().zip(&*pooled).for_each(|(row, &x)| row[s % LANES] = x);
         }
@@ -266,7 +268,8 @@ impl<T: Real> Pool<T> {
                 (out[i], dout[i]) = (branch[row][s % LANES], dbranch[row][s % LANES]);
             }
             let x = &x[s * dx.len()..][..dx.len()];
-            self.pooling.pool_backward(x, micro.keep(s), out, dout, dx);
+            let keep = micro.keep(s);
+            time(Part::Pooling, || self.pooling.pool_backward(x, keep, out, dout, dx));
             if self.masking == Masking::Reference {
                 let (factor, _) = self.pooling.reference_mask();
                 micro.alter_masked(s, dx, factor, T::zero());

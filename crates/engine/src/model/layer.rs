@@ -55,7 +55,7 @@ impl<T: Real> Layer<T> {
                 let Some(Kind::Attention(rule)) = aggregate::find(rule) else {
                     unreachable!("the architecture's rule comes from the registry")
                 };
-                Aggregation::Attention(Attention {
+                Aggregation::Attention(Box::new(Attention {
                     rule,
                     layer: index,
                     heads: *heads,
@@ -75,7 +75,7 @@ impl<T: Real> Layer<T> {
                     rescale: *rescale,
                     form: *form,
                     masking: architecture.masking,
-                })
+                }))
             }
             Block::Pooling(name) => {
                 let Some(Kind::Pooling(pooling)) = aggregate::find(name) else {

@@ -11,12 +11,13 @@ use super::architecture::Architecture;
 use super::layer::{self, Layer};
 use super::micro::Micro;
 use super::readout::Readout;
-use crate::arch::Transposed;
+use crate::arch::{Transposed, vectorize};
 use crate::config::Positions;
 use crate::kernels::cross_entropy::{self, Score};
 use crate::kernels::dropout::{Dropout, Site};
 use crate::kernels::embedding;
 use crate::panel::{Buffer, LANES, Lanes, panels};
+use crate::profile::{Part, time};
 use crate::real::Real;
 use crate::task::Batch;
 
@@ -27,11 +28,18 @@ const ACTIVATION_BYTES: usize = 3 << 19;
 /// The most sequences in a micro-batch.
 const MOST_SEQUENCES: usize = 64;
 
+/// Parts of a batch whose gradients are computed apart and then added in order, so that threads
+/// can share the work and the bits do not depend on their number.
+const GROUPS: usize = 4;
+
 /// A model, without parameter values.
 pub struct Model<T: Real> {
     architecture: Architecture,
     network: Network<T>,
-    workspace: Workspace<T>,
+    /// One per thread.
+    workspaces: Vec<Workspace<T>>,
+    /// Gradients of groups but the first: one buffer, or with threads one for each.
+    partial: Vec<Vec<T>>,
 }
 
 /// What a training step's gradient pass found, besides the gradient.
@@ -42,6 +50,13 @@ pub struct Pass {
     /// Sum of squares of the gradient at the embedding's output, before equal tokens are
     /// summed: what the authors' clipping of the embedding uses.
     pub embedding_square: f64,
+}
+
+impl std::ops::AddAssign for Pass {
+    fn add_assign(&mut self, other: Self) {
+        self.score += other.score;
+        self.embedding_square += other.embedding_square;
+    }
 }
 
 /// The layers with their packed weights: what a pass reads.
@@ -93,8 +108,26 @@ impl<T: Real> Model<T> {
             },
             readout: Readout::new(&architecture),
         };
-        let workspace = network.workspace(most_panels(&architecture, length));
-        Self { architecture, network, workspace }
+        let workspaces = vec![network.workspace(most_panels(&architecture, length))];
+        let partial = vec![vec![T::zero(); architecture.parameter_count()]];
+        Self { architecture, network, workspaces, partial }
+    }
+
+    /// The same model on up to this many threads; more than [`Model::most_threads`] are not
+    /// used. Results are the same to the bit.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        let threads = threads.clamp(1, Self::most_threads());
+        let panels = most_panels(&self.architecture, self.network.length);
+        self.workspaces.resize_with(threads, || self.network.workspace(panels));
+        let partial = if threads == 1 { 1 } else { GROUPS - 1 };
+        let parameters = self.architecture.parameter_count();
+        self.partial.resize_with(partial, || vec![T::zero(); parameters]);
+        self
+    }
+
+    /// The most threads a model can use.
+    pub fn most_threads() -> usize {
+        GROUPS
     }
 
     /// An estimate of the bytes [`Model::new`] allocates.
@@ -126,21 +159,58 @@ impl<T: Real> Model<T> {
         gradient: &mut [T],
     ) -> Pass {
         self.network.pack(parameters);
-        let mut pass = Pass::default();
         let factor = T::one() / T::of(batch.targets.len() as f64);
-        let Workspace { keep, .. } = &mut self.workspace;
-        let mut keep = std::mem::take(keep);
-        for range in self.micro_batches(batch) {
-            let micro = Micro::new(batch, range.start, range.len(), dropout, &mut keep);
-            let workspace = &mut self.workspace;
-            self.network.forward(parameters, &micro, workspace);
-            let score = |logits: &mut [Lanes<T>], targets: &[u32], _: Range<usize>| -> Score {
-                cross_entropy::loss_and_gradient(logits, targets, factor)
-            };
-            pass.score += self.network.readout.score(&micro, batch, &mut workspace.logits, score);
-            pass.embedding_square += self.network.backward(parameters, &micro, gradient, workspace);
+        let groups = self.groups(batch);
+        let Self { network, workspaces, partial, .. } = self;
+        let run = |workspace: &mut Workspace<T>, group: usize, gradient: &mut [T]| {
+            network.gradient(
+                parameters,
+                batch,
+                dropout,
+                factor,
+                &groups[group],
+                gradient,
+                workspace,
+            )
+        };
+        let add = |gradient: &mut [T], partial: &[T]| {
+            vectorize(
+                #[inline(always)]
+                || gradient.iter_mut().zip(partial).for_each(|(g, &partial)| *g += partial),
+            );
+        };
+        let used = groups.iter().filter(|group| !group.is_empty()).count();
+        if workspaces.len() == 1 || used == 1 {
+            let mut pass = run(&mut workspaces[0], 0, gradient);
+            for group in 1..used {
+                partial[0].fill(T::zero());
+                pass += run(&mut workspaces[0], group, &mut partial[0]);
+                add(gradient, &partial[0]);
+            }
+            return pass;
         }
-        self.workspace.keep = keep;
+        let mut passes = [Pass::default(); GROUPS];
+        {
+            let buffers =
+                std::iter::once(&mut *gradient).chain(partial.iter_mut().map(|partial| {
+                    partial.fill(T::zero());
+                    &mut partial[..]
+                }));
+            let mut jobs: Vec<_> = buffers.zip(&mut passes).enumerate().take(used).collect();
+            let share = jobs.len().div_ceil(workspaces.len());
+            std::thread::scope(|scope| {
+                for (jobs, workspace) in jobs.chunks_mut(share).zip(workspaces) {
+                    scope.spawn(|| {
+                        for (group, (gradient, pass)) in jobs {
+                            **pass = run(workspace, *group, gradient);
+                        }
+                    });
+                }
+            });
+        }
+        partial[..used - 1].iter().for_each(|partial| add(gradient, partial));
+        let mut pass = passes[0];
+        passes[1..used].iter().for_each(|other| pass += *other);
         pass
     }
 
@@ -150,12 +220,47 @@ impl<T: Real> Model<T> {
     /// As [`Model::loss_and_gradient`].
     pub fn answers(&mut self, parameters: &[T], batch: &Batch, answers: &mut Vec<u32>) -> Score {
         answers.resize(batch.targets.len(), 0);
-        let mut total = Score::default();
-        self.each_micro_batch(parameters, batch, |readout, micro, logits| {
-            total += readout.score(micro, batch, logits, |logits, targets, rows| {
-                cross_entropy::answers(logits, targets, &mut answers[rows])
+        self.network.pack(parameters);
+        let each = batch.targets.len() / batch.sequences();
+        let groups = self.groups(batch);
+        let Self { network, workspaces, .. } = self;
+        let run = |workspace: &mut Workspace<T>, sequences: &Sequences, answers: &mut [u32]| {
+            let (first, mut total) = (sequences.range.start * each, Score::default());
+            network.forward_each(parameters, batch, sequences, workspace, |micro, logits| {
+                total += network.readout.score(micro, batch, logits, |logits, targets, rows| {
+                    let answers = &mut answers[rows.start - first..rows.end - first];
+                    time(Part::Loss, || cross_entropy::answers(logits, targets, answers))
+                });
             });
+            total
+        };
+        let mut scores = [Score::default(); GROUPS];
+        let mut rest = &mut answers[..];
+        let mut jobs = groups.iter().zip(&mut scores).map(|(sequences, score)| {
+            let (own, others) =
+                std::mem::take(&mut rest).split_at_mut(sequences.range.len() * each);
+            rest = others;
+            (sequences, score, own)
         });
+        if workspaces.len() == 1 {
+            jobs.for_each(|(sequences, score, answers)| {
+                *score = run(&mut workspaces[0], sequences, answers);
+            });
+        } else {
+            let share = GROUPS.div_ceil(workspaces.len());
+            std::thread::scope(|scope| {
+                for workspace in workspaces {
+                    let jobs: Vec<_> = jobs.by_ref().take(share).collect();
+                    scope.spawn(|| {
+                        for (sequences, score, answers) in jobs {
+                            *score = run(workspace, sequences, answers);
+                        }
+                    });
+                }
+            });
+        }
+        let mut total = Score::default();
+        scores.iter().for_each(|score| total += *score);
         total
     }
 
@@ -165,39 +270,56 @@ impl<T: Real> Model<T> {
     /// As [`Model::loss_and_gradient`].
     pub fn logits(&mut self, parameters: &[T], batch: &Batch, out: &mut Vec<T>) {
         out.clear();
-        self.each_micro_batch(parameters, batch, |readout, micro, logits| {
-            readout.score(micro, batch, logits, |logits, targets, _| {
-                for lane in 0..targets.len() {
-                    out.extend(logits.iter().map(|row| row[lane]));
-                }
-                Score::default()
-            });
-        });
-    }
-
-    /// Calls `with` with the logits of each micro-batch.
-    fn each_micro_batch(
-        &mut self,
-        parameters: &[T],
-        batch: &Batch,
-        mut with: impl FnMut(&Readout<T>, &Micro<T>, &mut [Lanes<T>]),
-    ) {
         self.network.pack(parameters);
-        let mut keep = std::mem::take(&mut self.workspace.keep);
-        for range in self.micro_batches(batch) {
-            let micro = Micro::new(batch, range.start, range.len(), None, &mut keep);
-            self.network.forward(parameters, &micro, &mut self.workspace);
-            with(&self.network.readout, &micro, &mut self.workspace.logits);
+        let groups = self.groups(batch);
+        let Self { network, workspaces, .. } = self;
+        for sequences in &groups {
+            network.forward_each(
+                parameters,
+                batch,
+                sequences,
+                &mut workspaces[0],
+                |micro, logits| {
+                    network.readout.score(micro, batch, logits, |logits, targets, _| {
+                        for lane in 0..targets.len() {
+                            out.extend(logits.iter().map(|row| row[lane]));
+                        }
+                        Score::default()
+                    });
+                },
+            );
         }
-        self.workspace.keep = keep;
     }
 
-    /// The sequences of each micro-batch.
-    fn micro_batches(&self, batch: &Batch) -> impl Iterator<Item = Range<usize>> + use<T> {
+    /// The sequences of each group, whole micro-batches.
+    fn groups(&self, batch: &Batch) -> [Sequences; GROUPS] {
         let (n, room) = (batch.length, self.network.length);
         assert!(n <= room, "sequences of {n} exceed the buffers for {room}");
         let (most, total) = (micro_sequences(&self.architecture, n), batch.sequences());
-        (0..total).step_by(most).map(move |first| first..total.min(first + most))
+        let micro_batches = total.div_ceil(most);
+        // With fewer micro-batches than groups the last groups are empty.
+        let used = GROUPS.min(micro_batches.max(1));
+        let place = |group: usize| total.min(group.min(used) * micro_batches / used * most);
+        std::array::from_fn(|group| Sequences { range: place(group)..place(group + 1), most })
+    }
+}
+
+/// Sequences of a batch that go through the model a few at a time.
+struct Sequences {
+    range: Range<usize>,
+    /// How many at a time.
+    most: usize,
+}
+
+impl Sequences {
+    fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The sequences of each micro-batch.
+    fn micro_batches(&self) -> impl Iterator<Item = Range<usize>> {
+        let Self { range, most } = self;
+        range.clone().step_by(*most).map(move |first| first..range.end.min(first + most))
     }
 }
 
@@ -224,6 +346,51 @@ impl<T: Real> Network<T> {
         self.readout.pack(parameters);
     }
 
+    /// Adds the gradient of some sequences and scores them.
+    fn gradient(
+        &self,
+        parameters: &[T],
+        batch: &Batch,
+        dropout: Option<Dropout>,
+        factor: T,
+        sequences: &Sequences,
+        gradient: &mut [T],
+        workspace: &mut Workspace<T>,
+    ) -> Pass {
+        let mut pass = Pass::default();
+        let mut keep = std::mem::take(&mut workspace.keep);
+        for range in sequences.micro_batches() {
+            let micro = Micro::new(batch, range.start, range.len(), dropout, &mut keep);
+            self.forward(parameters, &micro, workspace);
+            pass.score +=
+                self.readout.score(&micro, batch, &mut workspace.logits, |logits, targets, _| {
+                    let loss = || cross_entropy::loss_and_gradient(logits, targets, factor);
+                    time(Part::Loss, loss)
+                });
+            pass.embedding_square += self.backward(parameters, &micro, gradient, workspace);
+        }
+        workspace.keep = keep;
+        pass
+    }
+
+    /// Calls `with` with the logits of each micro-batch.
+    fn forward_each(
+        &self,
+        parameters: &[T],
+        batch: &Batch,
+        sequences: &Sequences,
+        workspace: &mut Workspace<T>,
+        mut with: impl FnMut(&Micro<T>, &mut [Lanes<T>]),
+    ) {
+        let mut keep = std::mem::take(&mut workspace.keep);
+        for range in sequences.micro_batches() {
+            let micro = Micro::new(batch, range.start, range.len(), None, &mut keep);
+            self.forward(parameters, &micro, workspace);
+            with(&micro, &mut workspace.logits);
+        }
+        workspace.keep = keep;
+    }
+
     /// Fills the caches and logits.
     fn forward(&self, parameters: &[T], micro: &Micro<T>, workspace: &mut Workspace<T>) {
         let d = self.dim;
@@ -236,7 +403,7 @@ impl<T: Real> Network<T> {
         let x = &mut streams[0][..rows];
         let table = &parameters[self.embedding.clone()];
         for (ids, x) in micro.ids.chunks_exact(micro.length).zip(x.chunks_exact_mut(each)) {
-            embedding::forward(table, positions, ids, d, x);
+            time(Part::Embedding, || embedding::forward(table, positions, ids, d, x));
         }
         micro.drop(Site::Embedding, x, d);
         for (index, layer) in self.layers.iter().enumerate() {
@@ -279,7 +446,8 @@ impl<T: Real> Network<T> {
             None => (&mut gradient[self.embedding.clone()], None),
         };
         for (ids, dx) in micro.ids.chunks_exact(micro.length).zip(stream.chunks_exact(each)) {
-            embedding::backward(ids, d, dx, dtable, dpositions.as_deref_mut());
+            let dpositions = dpositions.as_deref_mut();
+            time(Part::Embedding, || embedding::backward(ids, d, dx, dtable, dpositions));
         }
         square
     }

@@ -1,6 +1,7 @@
 //! The training loop, evaluation and checkpoints.
 //!
-//! A [`Trainer`] executes a run one optimiser step at a time, on the caller's thread. What it
+//! A [`Trainer`] executes a run one optimiser step at a time, on the caller's thread unless
+//! [`Trainer::with_threads`] asks for more. What it
 //! computes depends on the configuration alone, on one instruction set to the bit: stopping,
 //! checkpointing and resuming change nothing.
 
@@ -20,6 +21,7 @@ use crate::kernels::square;
 use crate::model::Model;
 use crate::model::architecture::{Architecture, Init};
 use crate::optim::{Adam, clip, learning_rate};
+use crate::profile::{Part, time};
 use crate::random::{Purpose, Stream};
 use crate::real::Real;
 use crate::task::{Batch, Task};
@@ -128,6 +130,13 @@ impl Trainer {
         })
     }
 
+    /// The same run on up to this many threads, with the same bits. One is best for sweeps,
+    /// which train a model per core; more are for one big model.
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.model = self.model.with_threads(threads);
+        self
+    }
+
     /// The run's configuration.
     pub fn config(&self) -> &RunConfig {
         &self.config
@@ -187,7 +196,8 @@ impl Trainer {
     pub fn step(&mut self) -> Step {
         let train = &self.config.train;
         let (seed, length) = (train.seed, self.config.task.length);
-        self.task.fill(seed, Purpose::Training, self.steps, train.batch, length, &mut self.batch);
+        let (size, step, batch) = (train.batch, self.steps, &mut self.batch);
+        time(Part::Data, || self.task.fill(seed, Purpose::Training, step, size, length, batch));
         let measured = if self.diverged {
             let right = self.batch.targets.iter().filter(|&&target| target == 0).count();
             Step { loss: f64::NAN, accuracy: right as f64 / self.batch.targets.len() as f64 }
@@ -219,7 +229,9 @@ impl Trainer {
         }
         let rate =
             learning_rate(train.learning_rate, self.steps, train.total_steps(), train.warmup);
-        self.adam.update(&mut self.parameters, &self.gradient, rate, self.steps);
+        time(Part::Optimiser, || {
+            self.adam.update(&mut self.parameters, &self.gradient, rate, self.steps);
+        });
         let loss = pass.score.loss / pass.score.rows as f64 + penalty;
         if !loss.is_finite() {
             self.diverged = self.is_lost();

@@ -94,7 +94,7 @@ impl<T: Real> OneHead<'_, T> {
         let wide = from_panels(&all, 3 * w, n);
         let mut padded = to_gradient(&wide, 3 * w);
         padded.iter_mut().zip(&all).for_each(|(p, all)| {
-            p.iter_mut().zip(all).for_each(|(p, all)| *p = *p - *all);
+            p.iter_mut().zip(all).for_each(|(p, all)| *p -= *all);
         });
         assert!(padded.as_flattened().iter().all(|&x| x == T::zero()), "padding has a gradient");
         let part = |i: usize| wide.chunks_exact(3 * w).flat_map(move |t| t[i * w..][..w].to_vec());

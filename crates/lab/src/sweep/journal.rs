@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn other_numerics_are_counted_and_never_mixed_in() {
         let line = record(1, 0.5).to_line();
-        let older = line.replace("\"numerics\":1", "\"numerics\":0");
+        let older = line.replace("\"numerics\":2", "\"numerics\":0");
         assert_ne!(line, older);
         let foreign = "{\"numerics\":0,\"other\":\"form\"}\n";
         let journal = parse(&format!("{older}{foreign}{line}"));

@@ -29,6 +29,7 @@ use super::{Head, HeadGradient, kept};
 use crate::arch::{Kernel, Out, Start, Strips, Transposed, Vector, matmul, matmul_nt, run};
 use crate::kernels::lanes::sum_rows;
 use crate::panel::{Buffer, Lanes, Panels, PanelsMut, panels};
+use crate::profile::{Part, time};
 use crate::real::Real;
 
 /// Which of the two rules.
@@ -79,7 +80,7 @@ impl Linear {
     pub fn forward<T: Real>(self, head: &Head<T>, out: PanelsMut<T>, scratch: &mut Scratch<T>) {
         self.project(head, scratch);
         let Scratch { q, qm, vsum, .. } = scratch;
-        run(Aggregate { form: self, head, q, qm, vsum, out });
+        time(Part::AttentionPointwise, || run(Aggregate { form: self, head, q, qm, vsum, out }));
     }
 
     /// Overwrites the gradients of the head's queries, keys and values from that of its
@@ -94,24 +95,30 @@ impl Linear {
         self.project(head, scratch);
         let (dh, count) = (head.width(), head.q.count());
         let Scratch { q, kv, qm, transposed, m, packed: [wide, narrow], vsum } = scratch;
-        let dgain = run(Reduce { form: self, head, dout, q, qm });
+        let dgain =
+            time(Part::AttentionPointwise, || run(Reduce { form: self, head, dout, q, qm }));
         let halves = self.halves(dh);
         let r = Panels::new(&qm[..count * 2 * dh], 2 * dh).rows(halves.clone());
         let width = halves.len();
         narrow.pack(0..dh, 0..width, &m[halves.start..], 2 * dh, 1);
-        matmul(narrow, r, gradient.q(), Start::Zero);
+        time(Part::AttentionProducts, || matmul(narrow, r, gradient.q(), Start::Zero));
 
         let q = Panels::new(&q[..count * dh], dh);
         let out = Out::matrix(&mut m[halves.start..], dh, width, 2 * dh);
-        matmul_nt(q, transposed.set(r), out, false);
+        let r = time(Part::Transposition, || transposed.set(r));
+        time(Part::AttentionProducts, || matmul_nt(q, r, out, false));
         self.average(head, m);
         let kv = Panels::new(&kv[..count * 2 * dh], 2 * dh);
         narrow.pack(0..dh, 0..width, &m[halves.start..], 2 * dh, 1);
-        matmul(narrow, kv.rows(halves), gradient.k(), Start::Zero);
+        time(Part::AttentionProducts, || {
+            matmul(narrow, kv.rows(halves), gradient.k(), Start::Zero)
+        });
         // V's gradient takes the transpose of D.
         wide.pack(0..dh, 0..dh, &m[dh..], 1, 2 * dh);
-        matmul(wide, kv.rows(0..dh), gradient.v(), Start::Zero);
-        let dbias = run(Finish { form: self, head, dout, vsum, gradient });
+        time(Part::AttentionProducts, || matmul(wide, kv.rows(0..dh), gradient.v(), Start::Zero));
+        let dbias = time(Part::AttentionPointwise, || {
+            run(Finish { form: self, head, dout, vsum, gradient })
+        });
         (dgain, dbias)
     }
 
@@ -119,16 +126,17 @@ impl Linear {
     fn project<T: Real>(self, head: &Head<T>, scratch: &mut Scratch<T>) {
         let (dh, count) = (head.width(), head.q.count());
         let Scratch { q, kv, qm, transposed, m, packed: [wide, _], vsum } = scratch;
-        run(Centre { form: self, head, q, kv, vsum });
+        time(Part::AttentionPointwise, || run(Centre { form: self, head, q, kv, vsum }));
         let halves = self.halves(dh);
         let kv = Panels::new(&kv[..count * 2 * dh], 2 * dh);
         let out = Out::matrix(&mut m[halves.start..], dh, halves.len(), 2 * dh);
-        matmul_nt(kv.rows(0..dh), transposed.set(kv.rows(halves.clone())), out, false);
+        let values = time(Part::Transposition, || transposed.set(kv.rows(halves.clone())));
+        time(Part::AttentionProducts, || matmul_nt(kv.rows(0..dh), values, out, false));
         self.average(head, m);
         wide.pack(0..halves.len(), 0..dh, &m[halves.start..], 1, 2 * dh);
         let q = Panels::new(&q[..count * dh], dh);
         let qm = PanelsMut::new(&mut qm[..count * 2 * dh], 2 * dh).rows(halves);
-        matmul(wide, q, qm, Start::Zero);
+        time(Part::AttentionProducts, || matmul(wide, q, qm, Start::Zero));
     }
 
     /// Divides the left half of `m: [d_h, 2 d_h]`, a sum over keys, by their number.

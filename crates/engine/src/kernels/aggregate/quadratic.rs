@@ -13,6 +13,7 @@ use super::{AttentionRule, Head, HeadGradient};
 use crate::arch::{Out, Transposed, matmul_nt, matmul_rows, matmul_tn, vectorize};
 use crate::kernels::dropout::Mask;
 use crate::panel::{Buffer, LANES, Lanes, Panels, PanelsMut, panels};
+use crate::profile::{Part, time};
 use crate::real::Real;
 
 /// Buffers for one tile, reused by all: `[keys, padded][16]`.
@@ -55,7 +56,8 @@ pub fn forward<T: Real>(
             multiply(&mut scratch.weights[..head.length], &scratch.factors);
         }
         let out = Out::panels(out.reborrow().panels(p..p + 1));
-        matmul_rows(head.v, tile(&scratch.weights, head), out, false);
+        let weights = tile(&scratch.weights, head);
+        time(Part::AttentionProducts, || matmul_rows(head.v, weights, out, false));
     }
 }
 
@@ -77,14 +79,14 @@ pub fn backward<T: Real>(
         weigh(rule, head, p, scratch);
         let Scratch { logits, weights, dweights, factors, transposed } = scratch;
         let keys = Out::matrix(dweights.as_flattened_mut(), n, LANES, LANES);
-        matmul_tn(head.v, dout, keys, false);
+        time(Part::AttentionProducts, || matmul_tn(head.v, dout, keys, false));
         if let Some(mask) = &mut dropout {
             draw(mask, head, p, factors);
             multiply(&mut dweights[..n], factors);
         }
         // The rule wants the weights as they were before dropout.
-        let [dg, db] =
-            rule.backward_tile(&head.row, &logits[..n], &weights[..n], &mut dweights[..n]);
+        let (z, w, dw) = (&logits[..n], &weights[..n], &mut dweights[..n]);
+        let [dg, db] = time(Part::AttentionPointwise, || rule.backward_tile(&head.row, z, w, dw));
         dgain += dg.into_iter().sum::<T>();
         dbias += db.into_iter().sum::<T>();
         if dropout.is_some() {
@@ -93,16 +95,17 @@ pub fn backward<T: Real>(
         if head.scale != T::one() {
             scale(&mut dweights[..n], head.scale);
         }
-        let weights = transposed.set(Panels::new(&weights[..n], n));
-        matmul_nt(dout, weights, Out::panels(gradient.v()), add);
-        matmul_rows(
-            head.k,
-            tile(dweights, head),
-            Out::panels(gradient.q().panels(p..p + 1)),
-            false,
-        );
-        let dlogits = transposed.set(Panels::new(&dweights[..n], n));
-        matmul_nt(q, dlogits, Out::panels(gradient.k()), add);
+        let (weights, dlogits) = (Panels::new(&weights[..n], n), Panels::new(&dweights[..n], n));
+        let weights = time(Part::Transposition, || transposed.set(weights));
+        time(Part::AttentionProducts, || {
+            matmul_nt(dout, weights, Out::panels(gradient.v()), add);
+            let dq = Out::panels(gradient.q().panels(p..p + 1));
+            matmul_rows(head.k, tile(dweights, head), dq, false);
+        });
+        let dlogits = time(Part::Transposition, || transposed.set(dlogits));
+        time(Part::AttentionProducts, || {
+            matmul_nt(q, dlogits, Out::panels(gradient.k()), add);
+        });
     }
     (dgain, dbias)
 }
@@ -118,11 +121,13 @@ fn weigh<T: Real>(rule: &dyn AttentionRule<T>, head: &Head<T>, p: usize, scratch
     let padded = panels(n) * LANES;
     let Scratch { logits, weights, dweights, .. } = scratch;
     let keys = Out::matrix(logits.as_flattened_mut(), n, LANES, LANES);
-    matmul_tn(head.k, head.q.panels(p..p + 1), keys, false);
+    let q = head.q.panels(p..p + 1);
+    time(Part::AttentionProducts, || matmul_tn(head.k, q, keys, false));
     if head.scale != T::one() {
         scale(&mut logits[..n], head.scale);
     }
-    rule.weights_tile(&head.row, &logits[..n], &mut weights[..n]);
+    let (z, w) = (&logits[..n], &mut weights[..n]);
+    time(Part::AttentionPointwise, || rule.weights_tile(&head.row, z, w));
     weights[n..padded].fill([T::zero(); LANES]);
     dweights[n..padded].fill([T::zero(); LANES]);
 }
