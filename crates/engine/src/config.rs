@@ -121,6 +121,7 @@ impl RunConfig {
                 warmup: false,
                 clip: false,
                 l2: 0.0,
+                precision: Precision::F32,
                 validation_batches: 32,
                 case_sequences: 3000,
             },
@@ -222,6 +223,27 @@ pub enum Masking {
     /// As the authors' program: pooling sets masked tokens' own stream to 0 (sum, mean) or takes
     /// 1e9 off it (max), and NON divides by the root of the full length.
     Reference,
+}
+
+/// Arithmetic of the products of dense layers. Sums, weights, the optimiser, norms, attention
+/// between its projections and the loss are f32 in either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// Operands as they are.
+    F32,
+    /// Operands rounded to bf16: 8 significant bits.
+    Bf16,
+}
+
+impl Precision {
+    /// The name, as configurations and records spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        }
+    }
 }
 
 /// What logits are multiplied by.
@@ -486,6 +508,8 @@ pub struct TrainConfig {
     pub clip: bool,
     /// L2 penalty: this times the sum of squares of the weight matrices is added to the loss.
     pub l2: f64,
+    /// Arithmetic of the dense layers' products.
+    pub precision: Precision,
     /// Batches of the validation at the end of each epoch.
     pub validation_batches: usize,
     /// Sequences of the equalised sets on which cases are tracked; a multiple of the cases.

@@ -44,6 +44,9 @@ pub trait Real:
     /// This value as `f64`, exactly.
     fn f64(self) -> f64;
 
+    /// This value rounded to bf16: 8 significant bits, to nearest, ties to even.
+    fn bf16(self) -> Self;
+
     /// e^x, in a form compilers vectorise; see [`crate::kernels::elementary`] for its error.
     /// Finite: arguments are clamped to what the type can hold. NaN stays NaN.
     fn exp_fast(self) -> Self;
@@ -74,6 +77,10 @@ impl Real for f32 {
         f64::from(self)
     }
     #[inline(always)]
+    fn bf16(self) -> f32 {
+        crate::arch::round_to_bf16(self)
+    }
+    #[inline(always)]
     fn exp_fast(self) -> f32 {
         crate::kernels::elementary::exp_scalar(self)
     }
@@ -98,6 +105,10 @@ impl Real for f64 {
     #[inline(always)]
     fn f64(self) -> f64 {
         self
+    }
+    #[inline(always)]
+    fn bf16(self) -> f64 {
+        f64::from(crate::arch::round_to_bf16(self as f32))
     }
     #[inline(always)]
     fn exp_fast(self) -> f64 {

@@ -6,6 +6,7 @@
 
 mod support;
 
+use nap_engine::config::Precision;
 use nap_engine::config::{AttentionForm, Auto};
 use nap_engine::kernels::aggregate;
 use nap_engine::model::Model;
@@ -222,7 +223,8 @@ fn golden_engine_in_f64_equals_every_case() {
         }
         for form in forms(&file) {
             let case = Case::new(file.clone(), form);
-            let mut model = Model::<f64>::new(case.architecture.clone(), case.batch.length);
+            let mut model =
+                Model::<f64>::new(case.architecture.clone(), case.batch.length, Precision::F32);
             compare_training(&mut report, &case, |w| engine_pass(&mut model, &case, w));
         }
     }
@@ -248,7 +250,7 @@ fn golden_engine_in_f32_is_within_rounding() {
 /// precisions.
 fn compare_in_f32(report: &mut Report, case: &Case) {
     let name = case.file.name();
-    let mut model = Model::<f32>::new(case.architecture.clone(), case.batch.length);
+    let mut model = Model::<f32>::new(case.architecture.clone(), case.batch.length, Precision::F32);
     let (passes, after) = case.train::<f32>(|w| engine_pass(&mut model, case, w));
     let first = &passes[0];
     let logits = &case.file.tensor("f64/logits").data;

@@ -5,10 +5,10 @@
 
 mod support;
 
-use nap_engine::arch::Transposed;
+use nap_engine::config::Precision;
 use nap_engine::kernels::aggregate::linear::Linear;
 use nap_engine::kernels::aggregate::{AttentionRule, Pooling, Row, attention_rules, poolings};
-use nap_engine::kernels::dense::Dense;
+use nap_engine::kernels::dense::{Dense, Scratch};
 use nap_engine::kernels::dropout::{Dropout, Site};
 use nap_engine::kernels::norm_gelu::Moments;
 use nap_engine::kernels::{cross_entropy, embedding, norm_gelu};
@@ -238,25 +238,27 @@ fn dense_embedding_and_loss() {
         let columns = 1 + s.below(output as u32) as usize;
         let upstream = draw(s, rows * columns, 1.0);
         let dense = |p: &[f64]| {
-            let mut dense = Dense::new(input, std::slice::from_ref(&(0..p.len())));
+            let mut dense = Dense::new(input, std::slice::from_ref(&(0..p.len())), Precision::F32);
             dense.pack(p);
             dense
         };
         let forward = |p: &[f64], x: &[f64]| {
             let x = to_panels(x, input);
             let mut y = vec![[0.0; LANES]; x.len() / input * columns];
-            dense(p).forward(Panels::new(&x, input), PanelsMut::new(&mut y, columns));
+            let scratch = &mut Scratch::new(input.max(output), rows, Precision::F32);
+            dense(p).forward(Panels::new(&x, input), PanelsMut::new(&mut y, columns), scratch);
             dot(&from_panels(&y, columns, rows), &upstream)
         };
         let (panels, dy) = (to_panels(&x, input), to_gradient(&upstream, columns));
         let (mut dx, mut gradient) = (panels.clone(), vec![0.0; parameters.len()]);
         let dy = Panels::new(&dy, columns);
-        dense(&parameters).backward_input(dy, PanelsMut::new(&mut dx, input), false);
+        let scratch = &mut Scratch::new(input.max(output), rows, Precision::F32);
+        dense(&parameters).backward_input(dy, PanelsMut::new(&mut dx, input), false, scratch);
         dense(&parameters).backward_parameters(
             Panels::new(&panels, input),
             dy,
             &mut gradient,
-            &mut Transposed::new(output, panels.len() / input),
+            scratch,
         );
         let dx = from_panels(&dx, input, rows);
         check(&mut report, "dense", "input", &x, &dx, |x| forward(&parameters, x));

@@ -154,7 +154,7 @@ impl RunDir {
             let place = last.display();
             return Err(bad(format!("{place} belongs to another run than the {CONFIG} beside it")));
         }
-        let isa = nap_engine::arch::isa().name();
+        let isa = nap_engine::train::isa(&trained.config);
         if trained.isa != isa {
             let note = format!(
                 "the checkpoint was computed with {}, this machine has {isa}: starting again",

@@ -5,6 +5,8 @@
 //! products have kernels of their own per instruction set. The environment variable `NAP_ISA`
 //! forces a lesser path (`portable` or `avx2`), for tests and comparisons.
 
+mod amx;
+mod bf16;
 mod product;
 mod tile;
 mod transpose;
@@ -12,6 +14,8 @@ mod vector;
 
 use std::sync::OnceLock;
 
+pub(crate) use bf16::round as round_to_bf16;
+pub use bf16::{Matrix16, Panels16, has_tiles, matmul_nt16, matmul16};
 pub use product::{Out, Start, Strips, matmul, matmul_nt, matmul_rows, matmul_tn};
 pub use transpose::Transposed;
 #[cfg(test)]

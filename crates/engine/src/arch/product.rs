@@ -47,6 +47,19 @@ impl<T: Real> Strips<T> {
         row_stride: usize,
         inner_stride: usize,
     ) {
+        self.pack_with(rows, inner, w, row_stride, inner_stride, |w| w);
+    }
+
+    /// [`Strips::pack`] of `f(w)`.
+    pub(super) fn pack_with(
+        &mut self,
+        rows: Range<usize>,
+        inner: Range<usize>,
+        w: &[T],
+        row_stride: usize,
+        inner_stride: usize,
+        f: impl Fn(T) -> T,
+    ) {
         assert!(rows.end <= self.rows && inner.end <= self.inner, "no room for this part");
         let height = self.height;
         let mut row = rows.start;
@@ -60,9 +73,10 @@ impl<T: Real> Strips<T> {
                 let from = &w[first + k * inner_stride..];
                 let to = &mut to[row % height..][..end - row];
                 if row_stride == 1 {
-                    to.copy_from_slice(&from[..to.len()]);
+                    to.iter_mut().zip(from).for_each(|(to, &w)| *to = f(w));
                 } else {
-                    to.iter_mut().zip(from.iter().step_by(row_stride)).for_each(|(to, &w)| *to = w);
+                    let from = from.iter().step_by(row_stride);
+                    to.iter_mut().zip(from).for_each(|(to, &w)| *to = f(w));
                 }
             }
             row = end;
@@ -114,6 +128,25 @@ impl<'a, T: Real> Out<'a, T> {
         let (rows, count, stride) = (out.height(), out.count(), out.stride());
         let data = out.into_data().as_flattened_mut();
         Self { data, rows, columns: count * LANES, row_stride: LANES, block_stride: stride * LANES }
+    }
+}
+
+impl<'a, T> Out<'a, T> {
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Rows, columns, and the distances between rows and between blocks of 16 columns.
+    pub(super) fn shape(&self) -> (usize, usize, usize, usize) {
+        (self.rows, self.columns, self.row_stride, self.block_stride)
+    }
+
+    pub(super) fn into_data(self) -> &'a mut [T] {
+        self.data
     }
 }
 

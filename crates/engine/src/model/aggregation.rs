@@ -11,11 +11,11 @@
 use std::ops::Range;
 
 use super::micro::Micro;
-use crate::arch::{Out, Transposed, matmul_rows, matmul_tn};
+use crate::arch::{Out, matmul_rows, matmul_tn};
 use crate::config::{AttentionForm, Auto, Masking};
 use crate::kernels::aggregate::linear::{self, Linear};
 use crate::kernels::aggregate::{AttentionRule, Head, HeadGradient, Pooling, Row, quadratic};
-use crate::kernels::dense::Dense;
+use crate::kernels::dense::{self, Dense};
 use crate::kernels::dropout::Site;
 use crate::kernels::norm_gelu::{
     Moments, norm, norm_backward, norm_gelu, norm_gelu_backward, plain_gelu, plain_gelu_backward,
@@ -140,10 +140,11 @@ impl<T: Real> Aggregation<T> {
         branch: &mut [Lanes<T>],
         cache: &mut Cache<T>,
         scratch: &mut Scratch<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         match self {
             Aggregation::Attention(block) => {
-                block.forward(parameters, micro, x, branch, cache, scratch);
+                block.forward(parameters, micro, x, branch, cache, scratch, products);
             }
             Aggregation::Pooling(block) => block.forward(micro, x, branch, &mut scratch.pooled),
             Aggregation::Weighted(range) => {
@@ -176,12 +177,12 @@ impl<T: Real> Aggregation<T> {
         cache: &Cache<T>,
         gradient: &mut [T],
         scratch: &mut Scratch<T>,
-        transposed: &mut Transposed<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         match self {
             Aggregation::Attention(block) => {
                 block.backward(
-                    parameters, micro, x, dbranch, dx, cache, gradient, scratch, transposed,
+                    parameters, micro, x, dbranch, dx, cache, gradient, scratch, products,
                 );
             }
             Aggregation::Pooling(block) => {
@@ -287,11 +288,13 @@ impl<T: Real> Attention<T> {
         branch: &mut [Lanes<T>],
         cache: &mut Cache<T>,
         scratch: &mut Scratch<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         let (rows, d) = (x.len(), self.dim);
         let Cache { projected, heads, moments, active } = cache;
         let (projected, heads) = (&mut projected[..3 * rows], &mut heads[..rows]);
-        self.projections.forward(Panels::new(x, d), PanelsMut::new(projected, 3 * d));
+        let out = PanelsMut::new(projected, 3 * d);
+        self.projections.forward(Panels::new(x, d), out, products);
         for s in 0..micro.sequences {
             let place = s * micro.panels_each()..(s + 1) * micro.panels_each();
             for h in 0..self.heads {
@@ -314,7 +317,7 @@ impl<T: Real> Attention<T> {
             (None, true) => plain_gelu(heads, active),
             (None, false) => active.copy_from_slice(heads),
         }
-        self.mix.forward(Panels::new(active, d), PanelsMut::new(branch, d));
+        self.mix.forward(Panels::new(active, d), PanelsMut::new(branch, d), products);
     }
 
     fn backward(
@@ -327,15 +330,15 @@ impl<T: Real> Attention<T> {
         cache: &Cache<T>,
         gradient: &mut [T],
         scratch: &mut Scratch<T>,
-        transposed: &mut Transposed<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         let (rows, d) = (x.len(), self.dim);
         let (heads, active) = (&cache.heads[..rows], &cache.active[..rows]);
         let Scratch { dheads, dactive, .. } = scratch;
         let (dheads, dactive) = (&mut dheads[..rows], &mut dactive[..rows]);
         let dbranch = Panels::new(dbranch, d);
-        self.mix.backward_input(dbranch, PanelsMut::new(dactive, d), false);
-        self.mix.backward_parameters(Panels::new(active, d), dbranch, gradient, transposed);
+        self.mix.backward_input(dbranch, PanelsMut::new(dactive, d), false, products);
+        self.mix.backward_parameters(Panels::new(active, d), dbranch, gradient, products);
         match (&self.hidden_norm, self.gelu) {
             (Some(range), gelu) => {
                 let backward = if gelu { norm_gelu_backward } else { norm_backward };
@@ -360,8 +363,8 @@ impl<T: Real> Attention<T> {
             }
         }
         let dprojected = Panels::new(&scratch.dprojected[..3 * rows], 3 * d);
-        self.projections.backward_input(dprojected, PanelsMut::new(dx, d), true);
-        self.projections.backward_parameters(Panels::new(x, d), dprojected, gradient, transposed);
+        self.projections.backward_input(dprojected, PanelsMut::new(dx, d), true, products);
+        self.projections.backward_parameters(Panels::new(x, d), dprojected, gradient, products);
     }
 
     /// From `scratch.dheads` to `scratch.dprojected`, for one head of one sequence.

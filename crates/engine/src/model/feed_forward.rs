@@ -9,8 +9,7 @@
 use std::ops::Range;
 
 use super::micro::Micro;
-use crate::arch::Transposed;
-use crate::kernels::dense::Dense;
+use crate::kernels::dense::{self, Dense};
 use crate::kernels::norm_gelu::{
     Moments, norm_gelu, norm_gelu_backward, plain_gelu, plain_gelu_backward,
 };
@@ -53,18 +52,19 @@ impl<T: Real> FeedForward<T> {
         x: &[Lanes<T>],
         branch: &mut [Lanes<T>],
         cache: &mut Cache<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         let (d, f) = (self.dim, self.hidden);
         let rows = micro.panels() * f;
         let (hidden, active) = (&mut cache.hidden[..rows], &mut cache.active[..rows]);
-        self.input.forward(Panels::new(x, d), PanelsMut::new(hidden, f));
+        self.input.forward(Panels::new(x, d), PanelsMut::new(hidden, f), products);
         match &self.norm {
             Some(norm) => {
                 norm_gelu(&parameters[norm.clone()], hidden, active, &mut cache.moments);
             }
             None => plain_gelu(hidden, active),
         }
-        self.output.forward(Panels::new(active, f), PanelsMut::new(branch, d));
+        self.output.forward(Panels::new(active, f), PanelsMut::new(branch, d), products);
     }
 
     /// Adds to `dx` the gradient that `dbranch` sends back; `scratch` holds `[2][panels][f]`.
@@ -78,7 +78,7 @@ impl<T: Real> FeedForward<T> {
         cache: &Cache<T>,
         gradient: &mut [T],
         scratch: &mut [Lanes<T>],
-        transposed: &mut Transposed<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         let (d, f) = (self.dim, self.hidden);
         let rows = micro.panels() * f;
@@ -86,8 +86,8 @@ impl<T: Real> FeedForward<T> {
         let (dactive, rest) = scratch.split_at_mut(rows);
         let dhidden = &mut rest[..rows];
         let dbranch = Panels::new(dbranch, d);
-        self.output.backward_input(dbranch, PanelsMut::new(dactive, f), false);
-        self.output.backward_parameters(Panels::new(active, f), dbranch, gradient, transposed);
+        self.output.backward_input(dbranch, PanelsMut::new(dactive, f), false, products);
+        self.output.backward_parameters(Panels::new(active, f), dbranch, gradient, products);
         match &self.norm {
             Some(norm) => norm_gelu_backward(
                 &parameters[norm.clone()],
@@ -100,7 +100,7 @@ impl<T: Real> FeedForward<T> {
             None => plain_gelu_backward(hidden, dactive, dhidden),
         }
         let dhidden = Panels::new(dhidden, f);
-        self.input.backward_input(dhidden, PanelsMut::new(dx, d), true);
-        self.input.backward_parameters(Panels::new(x, d), dhidden, gradient, transposed);
+        self.input.backward_input(dhidden, PanelsMut::new(dx, d), true, products);
+        self.input.backward_parameters(Panels::new(x, d), dhidden, gradient, products);
     }
 }

@@ -5,9 +5,9 @@ use super::architecture::{Architecture, Block};
 use super::feed_forward::{self, FeedForward};
 use super::micro::Micro;
 use super::skip::{self, Skip};
-use crate::arch::Transposed;
+use crate::config::Precision;
 use crate::kernels::aggregate::{self, Kind};
-use crate::kernels::dense::Dense;
+use crate::kernels::dense::{self, Dense};
 use crate::kernels::dropout::Site;
 use crate::panel::{Buffer, Lanes};
 use crate::real::Real;
@@ -40,12 +40,12 @@ pub struct Scratch<T> {
     dbranch: Buffer<T>,
     /// `[2][panels][max(d, f)]`
     wide: Buffer<T>,
-    transposed: Transposed<T>,
+    products: dense::Scratch<T>,
 }
 
 impl<T: Real> Layer<T> {
     /// Layer `index` of a model.
-    pub fn new(architecture: &Architecture, index: usize) -> Self {
+    pub fn new(architecture: &Architecture, index: usize, precision: Precision) -> Self {
         let at = |name: &str| architecture.range(&format!("layer.{index}.{name}"));
         let place = |name: &str| architecture.find_range(&format!("layer.{index}.{name}"));
         let aggregation = match &architecture.block {
@@ -63,8 +63,9 @@ impl<T: Real> Layer<T> {
                     projections: Dense::new(
                         architecture.dim,
                         &["query", "key", "value"].map(|name| at(&format!("attention.{name}"))),
+                        precision,
                     ),
-                    mix: Dense::new(architecture.dim, &[at("attention.mix")]),
+                    mix: Dense::new(architecture.dim, &[at("attention.mix")], precision),
                     gain: place("attention.gain"),
                     bias: place("attention.bias"),
                     hidden_norm: place("attention.hidden_norm"),
@@ -99,9 +100,9 @@ impl<T: Real> Layer<T> {
             feed_forward: FeedForward {
                 dim: architecture.dim,
                 hidden: architecture.feed_forward,
-                input: Dense::new(architecture.dim, &[at("ff.in")]),
+                input: Dense::new(architecture.dim, &[at("ff.in")], precision),
                 norm: place("ff.hidden_norm"),
-                output: Dense::new(architecture.feed_forward, &[at("ff.out")]),
+                output: Dense::new(architecture.feed_forward, &[at("ff.out")], precision),
             },
             skip2: skip("norm2", Site::FeedForward { layer: index }, false),
         }
@@ -127,14 +128,14 @@ impl<T: Real> Layer<T> {
     }
 
     /// Buffers for micro-batches of `panels` and sequences of `length` at most.
-    pub fn scratch(&self, panels: usize, length: usize) -> Scratch<T> {
+    pub fn scratch(&self, panels: usize, length: usize, precision: Precision) -> Scratch<T> {
         let d = self.skip1.dim;
         let widest = d.max(self.feed_forward.hidden);
         Scratch {
             aggregation: self.aggregation.scratch(d, panels, length),
             dbranch: Buffer::new(panels * d),
             wide: Buffer::new(2 * panels * widest),
-            transposed: Transposed::new(widest, panels),
+            products: dense::Scratch::new(widest.max(3 * d), panels, precision),
         }
     }
 
@@ -150,13 +151,12 @@ impl<T: Real> Layer<T> {
     ) {
         let Cache { aggregation, skip1, mid, feed_forward, skip2 } = cache;
         let mid = &mut mid[..x.len()];
-        let wide = &mut scratch.wide;
+        let Scratch { aggregation: buffers, wide, products, .. } = scratch;
         let branch = &mut skip1.branch[..self.skip1.rows(micro)];
-        let buffers = &mut scratch.aggregation;
-        self.aggregation.forward(parameters, micro, x, branch, aggregation, buffers);
+        self.aggregation.forward(parameters, micro, x, branch, aggregation, buffers, products);
         self.skip1.forward(parameters, micro, x, mid, skip1, wide);
         let branch = &mut skip2.branch[..mid.len()];
-        self.feed_forward.forward(parameters, micro, mid, branch, feed_forward);
+        self.feed_forward.forward(parameters, micro, mid, branch, feed_forward, products);
         self.skip2.forward(parameters, micro, mid, out, skip2, wide);
     }
 
@@ -172,7 +172,7 @@ impl<T: Real> Layer<T> {
         scratch: &mut Scratch<T>,
     ) {
         let Cache { aggregation, skip1, mid, feed_forward, skip2 } = cache;
-        let Scratch { aggregation: buffers, dbranch, wide, transposed } = scratch;
+        let Scratch { aggregation: buffers, dbranch, wide, products } = scratch;
         let mid = &mid[..x.len()];
         self.skip2.backward(parameters, micro, stream, dbranch, skip2, gradient, wide);
         self.feed_forward.backward(
@@ -184,7 +184,7 @@ impl<T: Real> Layer<T> {
             feed_forward,
             gradient,
             wide,
-            transposed,
+            products,
         );
         self.skip1.backward(parameters, micro, stream, dbranch, skip1, gradient, wide);
         let rows = self.skip1.rows(micro);
@@ -198,7 +198,7 @@ impl<T: Real> Layer<T> {
             aggregation,
             gradient,
             buffers,
-            transposed,
+            products,
         );
     }
 }

@@ -11,9 +11,10 @@ use super::architecture::Architecture;
 use super::layer::{self, Layer};
 use super::micro::Micro;
 use super::readout::Readout;
-use crate::arch::{Transposed, vectorize};
-use crate::config::Positions;
+use crate::arch::vectorize;
+use crate::config::{Positions, Precision};
 use crate::kernels::cross_entropy::{self, Score};
+use crate::kernels::dense;
 use crate::kernels::dropout::{Dropout, Site};
 use crate::kernels::embedding;
 use crate::panel::{Buffer, LANES, Lanes, panels};
@@ -64,6 +65,7 @@ struct Network<T: Real> {
     dim: usize,
     /// The longest sequence the workspace has room for.
     length: usize,
+    precision: Precision,
     layers: Vec<Layer<T>>,
     embedding: Range<usize>,
     learned_positions: Option<Range<usize>>,
@@ -85,17 +87,19 @@ struct Workspace<T> {
     dread: Buffer<T>,
     /// `[panels of answers][classes]`
     logits: Buffer<T>,
-    transposed: Transposed<T>,
+    products: dense::Scratch<T>,
 }
 
 impl<T: Real> Model<T> {
     /// A model with buffers for sequences up to `length`.
-    pub fn new(architecture: Architecture, length: usize) -> Self {
-        let layers: Vec<_> =
-            (0..architecture.layers).map(|index| Layer::new(&architecture, index)).collect();
+    pub fn new(architecture: Architecture, length: usize, precision: Precision) -> Self {
+        let layers: Vec<_> = (0..architecture.layers)
+            .map(|index| Layer::new(&architecture, index, precision))
+            .collect();
         let network = Network {
             dim: architecture.dim,
             length,
+            precision,
             layers,
             embedding: architecture.range("embedding"),
             learned_positions: architecture.find_range("position_embedding"),
@@ -106,7 +110,7 @@ impl<T: Real> Model<T> {
                 }
                 Positions::None | Positions::Learned => Vec::new(),
             },
-            readout: Readout::new(&architecture),
+            readout: Readout::new(&architecture, precision),
         };
         let workspaces = vec![network.workspace(most_panels(&architecture, length))];
         let partial = vec![vec![T::zero(); architecture.parameter_count()]];
@@ -326,7 +330,8 @@ impl Sequences {
 impl<T: Real> Network<T> {
     fn workspace(&self, panels: usize) -> Workspace<T> {
         let d = self.dim;
-        let scratch = self.layers.first().map(|layer| layer.scratch(panels, self.length));
+        let scratch =
+            self.layers.first().map(|layer| layer.scratch(panels, self.length, self.precision));
         Workspace {
             keep: Buffer::new(panels),
             streams: (0..=self.layers.len()).map(|_| Buffer::new(panels * d)).collect(),
@@ -336,7 +341,7 @@ impl<T: Real> Network<T> {
             read: Buffer::new(panels * d),
             dread: Buffer::new(panels * d),
             logits: Buffer::new(self.readout.logit_rows(panels, self.length)),
-            transposed: Transposed::new(self.readout.width(), panels),
+            products: dense::Scratch::new(self.readout.width().max(d), panels, self.precision),
         }
     }
 
@@ -399,7 +404,7 @@ impl<T: Real> Network<T> {
             Some(range) => Some(&parameters[range.clone()]),
             None => Some(&self.sinusoids[..]).filter(|table| !table.is_empty()),
         };
-        let Workspace { streams, caches, scratch, read, logits, .. } = workspace;
+        let Workspace { streams, caches, scratch, read, logits, products, .. } = workspace;
         let x = &mut streams[0][..rows];
         let table = &parameters[self.embedding.clone()];
         for (ids, x) in micro.ids.chunks_exact(micro.length).zip(x.chunks_exact_mut(each)) {
@@ -411,7 +416,7 @@ impl<T: Real> Network<T> {
             let (x, out) = (&mut before[index][..rows], &mut after[0][..rows]);
             layer.forward(parameters, micro, x, out, &mut caches[index], scratch);
         }
-        self.readout.forward(micro, &streams[self.layers.len()][..rows], read, logits);
+        self.readout.forward(micro, &streams[self.layers.len()][..rows], read, logits, products);
     }
 
     /// From the logits' gradient to the parameters'; returns the square of the gradient at the
@@ -425,12 +430,11 @@ impl<T: Real> Network<T> {
     ) -> f64 {
         let d = self.dim;
         let (rows, each) = (micro.panels() * d, micro.panels_each() * d);
-        let Workspace {
-            streams, caches, scratch, dstream, read, dread, logits, transposed, ..
-        } = workspace;
+        let Workspace { streams, caches, scratch, dstream, read, dread, logits, products, .. } =
+            workspace;
         let stream = &mut dstream[..rows];
         let last = &streams[self.layers.len()][..rows];
-        self.readout.backward(micro, last, stream, gradient, [read, dread, logits], transposed);
+        self.readout.backward(micro, last, stream, gradient, [read, dread, logits], products);
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let (x, cache) = (&streams[index][..rows], &caches[index]);
             layer.backward(parameters, micro, x, stream, cache, gradient, scratch);

@@ -12,10 +12,9 @@ use std::ops::Range;
 
 use super::architecture::Architecture;
 use super::micro::Micro;
-use crate::arch::Transposed;
-use crate::config;
+use crate::config::{self, Precision};
 use crate::kernels::cross_entropy::Score;
-use crate::kernels::dense::Dense;
+use crate::kernels::dense::{self, Dense};
 use crate::panel::{LANES, Lanes, Panels, PanelsMut, panels};
 use crate::real::Real;
 use crate::task::Batch;
@@ -30,8 +29,8 @@ pub struct Readout<T> {
 
 impl<T: Real> Readout<T> {
     /// The read-out of a model.
-    pub fn new(architecture: &Architecture) -> Self {
-        let dense = Dense::new(architecture.dim, &[architecture.range("head")]);
+    pub fn new(architecture: &Architecture, precision: Precision) -> Self {
+        let dense = Dense::new(architecture.dim, &[architecture.range("head")], precision);
         Self { kind: architecture.readout, dense, dim: architecture.dim }
     }
 
@@ -62,13 +61,14 @@ impl<T: Real> Readout<T> {
         x: &[Lanes<T>],
         read: &mut [Lanes<T>],
         logits: &mut [Lanes<T>],
+        products: &mut dense::Scratch<T>,
     ) {
         let (d, classes) = (self.dim, self.classes(micro.length));
         let answers = panels(micro.sequences);
         match self.kind {
             config::Readout::PerToken => {
                 let y = &mut read[..micro.panels()];
-                self.dense.forward(Panels::new(x, d), PanelsMut::new(y, 1));
+                self.dense.forward(Panels::new(x, d), PanelsMut::new(y, 1), products);
                 each_logit(micro, |s, t, place| {
                     logits[place][s % LANES] = y[s * micro.panels_each() + t / LANES][t % LANES];
                 });
@@ -81,11 +81,11 @@ impl<T: Real> Readout<T> {
                     read.zip(first).for_each(|(read, first)| read[s % LANES] = first[0]);
                 }
                 let logits = PanelsMut::new(&mut logits[..answers * classes], classes);
-                self.dense.forward(Panels::new(read, d), logits);
+                self.dense.forward(Panels::new(read, d), logits, products);
             }
             config::Readout::EachTokenPosition => {
                 let logits = PanelsMut::new(&mut logits[..micro.panels() * classes], classes);
-                self.dense.forward(Panels::new(x, d), logits);
+                self.dense.forward(Panels::new(x, d), logits, products);
             }
         }
     }
@@ -126,7 +126,7 @@ impl<T: Real> Readout<T> {
         stream: &mut [Lanes<T>],
         gradient: &mut [T],
         [read, dread, logits]: [&mut [Lanes<T>]; 3],
-        transposed: &mut Transposed<T>,
+        products: &mut dense::Scratch<T>,
     ) {
         let (d, classes) = (self.dim, self.classes(micro.length));
         let answers = panels(micro.sequences);
@@ -139,14 +139,14 @@ impl<T: Real> Readout<T> {
                     dy[s * micro.panels_each() + t / LANES][t % LANES] = logits[place][s % LANES];
                 });
                 let dy = Panels::new(dy, 1);
-                self.dense.backward_input(dy, dx, false);
-                self.dense.backward_parameters(x, dy, gradient, transposed);
+                self.dense.backward_input(dy, dx, false, products);
+                self.dense.backward_parameters(x, dy, gradient, products);
             }
             config::Readout::FirstTokenPosition | config::Readout::FirstTokenClass => {
                 let dlogits = Panels::new(&logits[..answers * classes], classes);
                 let (read, dread) = (&read[..answers * d], &mut dread[..answers * d]);
-                self.dense.backward_input(dlogits, PanelsMut::new(dread, d), false);
-                self.dense.backward_parameters(Panels::new(read, d), dlogits, gradient, transposed);
+                self.dense.backward_input(dlogits, PanelsMut::new(dread, d), false, products);
+                self.dense.backward_parameters(Panels::new(read, d), dlogits, gradient, products);
                 stream.fill([T::zero(); LANES]);
                 for s in 0..micro.sequences {
                     let first = stream[s * micro.panels_each() * d..].iter_mut();
@@ -156,8 +156,8 @@ impl<T: Real> Readout<T> {
             }
             config::Readout::EachTokenPosition => {
                 let dlogits = Panels::new(&logits[..micro.panels() * classes], classes);
-                self.dense.backward_input(dlogits, dx, false);
-                self.dense.backward_parameters(x, dlogits, gradient, transposed);
+                self.dense.backward_input(dlogits, dx, false, products);
+                self.dense.backward_parameters(x, dlogits, gradient, products);
             }
         }
     }

@@ -189,7 +189,7 @@ impl Trained {
         }
         let mut evaluator = Evaluator {
             task: &Task::new(&self.config.task),
-            model: &mut Model::new(self.architecture.clone(), length),
+            model: &mut Model::new(self.architecture.clone(), length, self.config.train.precision),
             parameters: &self.parameters,
             diverged: self.diverged,
             l2: train.l2,

@@ -15,7 +15,7 @@ pub use checkpoint::{CheckpointError, Trained};
 pub use cost::Cost;
 
 use crate::arch;
-use crate::config::{ConfigError, RunConfig};
+use crate::config::{ConfigError, Precision, RunConfig};
 use crate::kernels::dropout::Dropout;
 use crate::kernels::square;
 use crate::model::Model;
@@ -116,7 +116,7 @@ impl Trainer {
         let n = parameters.len();
         Ok(Self {
             task: Task::new(&config.task),
-            model: Model::new(architecture, longest),
+            model: Model::new(architecture, longest, config.train.precision),
             parameters,
             adam: Adam::new(n),
             steps: 0,
@@ -154,7 +154,7 @@ impl Trainer {
 
     /// The instruction set this run's bits belong to.
     pub fn isa(&self) -> &'static str {
-        arch::isa().name()
+        isa(&self.config)
     }
 
     /// Epochs finished, evaluation included.
@@ -294,6 +294,14 @@ impl Trainer {
         });
         (self.epoch_loss, self.epoch_accuracy) = (0.0, 0.0);
         self.history.last()
+    }
+}
+
+/// The instruction set this machine runs a configuration on, as records name it.
+pub fn isa(config: &RunConfig) -> &'static str {
+    match config.train.precision {
+        Precision::Bf16 if arch::has_tiles() => "amx",
+        Precision::F32 | Precision::Bf16 => arch::isa().name(),
     }
 }
 

@@ -61,6 +61,9 @@ pub struct RunOptions {
     /// L2 penalty
     #[arg(long)]
     l2: Option<String>,
+    /// Arithmetic of dense layers' products: f32 or bf16
+    #[arg(long)]
+    precision: Option<String>,
     /// Case bias of cases and lg
     #[arg(long, allow_hyphen_values = true)]
     case_bias: Option<String>,
@@ -112,6 +115,7 @@ impl RunOptions {
             ("train.seed", "--seed", &self.seed),
             ("model.dropout", "--dropout", &self.dropout),
             ("train.l2", "--l2", &self.l2),
+            ("train.precision", "--precision", &self.precision),
             ("task.case_bias", "--case-bias", &self.case_bias),
         ];
         let mut all = Vec::new();

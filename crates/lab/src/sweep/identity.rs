@@ -7,11 +7,8 @@ use nap_engine::train::NUMERICS_VERSION;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// The arithmetic of the matrix products; part of a run's identity.
-pub const PRECISION: &str = "f32";
-
 /// A run's id: the first 64 bits of the SHA-256 of the JSON object
-/// `{"numerics":N,"precision":"f32","config":{...}}`, the configuration with every key in the
+/// `{"numerics":N,"config":{...}}`, the configuration with every key in the
 /// order of `nap config` and without spaces. Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u64);
@@ -27,10 +24,9 @@ impl RunId {
         #[derive(Serialize)]
         struct Identity<'a> {
             numerics: u32,
-            precision: &'a str,
             config: &'a RunConfig,
         }
-        let identity = Identity { numerics, precision: PRECISION, config };
+        let identity = Identity { numerics, config };
         let json = serde_json::to_vec(&identity)
             .unwrap_or_else(|_| unreachable!("plain values serialise"));
         let hash = Sha256::digest(json);

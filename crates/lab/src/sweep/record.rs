@@ -6,7 +6,7 @@ use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, NUMERICS_VERSION};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::identity::{PRECISION, RunId};
+use super::identity::RunId;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -88,8 +88,8 @@ impl RunRecord {
             status,
             reason: None,
             numerics: NUMERICS_VERSION,
-            precision: PRECISION.to_owned(),
-            isa: nap_engine::arch::isa().name().to_owned(),
+            precision: config.train.precision.name().to_owned(),
+            isa: nap_engine::train::isa(config).to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: env!("NAP_COMMIT").to_owned(),
             config: config.clone(),

@@ -354,7 +354,7 @@ fn resume(planned: &PlannedRun, bytes: &[u8]) -> Result<Trainer, String> {
     if trained.config != planned.config {
         return Err("it belongs to another run".to_owned());
     }
-    let isa = nap_engine::arch::isa().name();
+    let isa = nap_engine::train::isa(&trained.config);
     if trained.isa != isa {
         return Err(format!("it was computed with {}, this machine has {isa}", trained.isa));
     }
