@@ -227,10 +227,11 @@ pub enum Masking {
 
 /// Arithmetic of the products of dense layers. Sums, weights, the optimiser, norms, attention
 /// between its projections and the loss are f32 in either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// Operands as they are.
+    #[default]
     F32,
     /// Operands rounded to bf16: 8 significant bits.
     Bf16,
@@ -508,7 +509,8 @@ pub struct TrainConfig {
     pub clip: bool,
     /// L2 penalty: this times the sum of squares of the weight matrices is added to the loss.
     pub l2: f64,
-    /// Arithmetic of the dense layers' products.
+    /// Arithmetic of the dense layers' products. Older records, which do not name it, used f32.
+    #[serde(default)]
     pub precision: Precision,
     /// Batches of the validation at the end of each epoch.
     pub validation_batches: usize,

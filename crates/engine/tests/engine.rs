@@ -123,6 +123,7 @@ fn bf16_is_within_its_bounds_of_the_reference() {
         let scale = largest(&expected.gradient).max(1e-3);
         gradients.push(error_at_scale(&wide(&gradient), &expected.gradient, scale));
     }
+    println!("AMX tiles: {}", nap_engine::arch::has_tiles());
     for (name, errors, [middle, most]) in
         [("logits", values, [0.01, 0.05]), ("gradient", gradients, [0.02, 0.1])]
     {

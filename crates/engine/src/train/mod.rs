@@ -137,6 +137,11 @@ impl Trainer {
         self
     }
 
+    /// The most threads a run can use.
+    pub fn most_threads() -> usize {
+        Model::<f32>::most_threads()
+    }
+
     /// The run's configuration.
     pub fn config(&self) -> &RunConfig {
         &self.config

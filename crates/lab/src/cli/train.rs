@@ -27,6 +27,7 @@ Examples:
   nap train --task cases --model mte --lr 0.3^7 a softmax model on case distinction, d = 32
   nap train --preset paper                      the paper's defaults: cases, d = 128
   nap train my.toml --seed 3 --out runs/mine    a file, an option on top, a directory
+  nap train --preset paper --dim 512 --threads 2 a big model on two cores
   nap train --resume --out runs/mine            continue a run that was stopped
   nap train --json > epochs.jsonl               one JSON record per epoch")]
 pub struct Args {
@@ -44,6 +45,10 @@ pub struct Args {
     /// Print nothing but errors (and JSON, with --json)
     #[arg(long)]
     quiet: bool,
+    /// Threads that share each step, up to 4; the results are the same. For big models
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=Trainer::most_threads() as u64))]
+    threads: u64,
 }
 
 /// A long epoch is checkpointed this often.
@@ -74,6 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         say(format!("note: {restart}\n"))?;
     }
     let started = Instant::now();
+    let trainer = trainer.with_threads(args.threads as usize);
     let mut run = Run { args: &args, dir: &dir, trainer, records, stop };
     match run.train() {
         Ok(true) => {
