@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// A run's id: the first 64 bits of the SHA-256 of the JSON object
-/// `{"numerics":N,"config":{...}}`, the configuration with every key in the
-/// order of `nap config` and without spaces. Written as 16 hexadecimal digits.
+/// `{"numerics":N,"precision":"f32","config":{...}}`, the configuration with every other
+/// key in the order of `nap config` and without spaces. Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u64);
 
@@ -24,11 +24,17 @@ impl RunId {
         #[derive(Serialize)]
         struct Identity<'a> {
             numerics: u32,
-            config: &'a RunConfig,
+            precision: &'a str,
+            config: serde_json::Value,
         }
-        let identity = Identity { numerics, config };
-        let json = serde_json::to_vec(&identity)
-            .unwrap_or_else(|_| unreachable!("plain values serialise"));
+        let precision = config.train.precision.name();
+        let plain = "plain values serialise";
+        let mut config = serde_json::to_value(config).unwrap_or_else(|_| unreachable!("{plain}"));
+        if let Some(train) = config["train"].as_object_mut() {
+            train.shift_remove("precision");
+        }
+        let json = serde_json::to_vec(&Identity { numerics, precision, config })
+            .unwrap_or_else(|_| unreachable!("{plain}"));
         let hash = Sha256::digest(json);
         Self(hash.iter().take(8).fold(0, |id, &byte| id << 8 | u64::from(byte)))
     }
@@ -82,6 +88,9 @@ mod tests {
         assert_eq!(RunId::of_version(&config, 1).to_string(), "20b62e4eaf5134bf");
         let mut other = config.clone();
         other.train.seed = 1;
+        assert_ne!(RunId::of(&other), id);
+        let mut other = config.clone();
+        other.train.precision = nap_engine::config::Precision::Bf16;
         assert_ne!(RunId::of(&other), id);
         assert_ne!(RunId::of_version(&config, NUMERICS_VERSION + 1), id);
         assert_eq!(id.to_string().parse::<RunId>().unwrap(), id);
