@@ -32,14 +32,7 @@ impl<T: Real> Transposed<T> {
             for (block, rows) in panel.chunks(LANES).enumerate() {
                 let out = &mut data[block * self.tokens + p * LANES..][..LANES];
                 let Ok(out) = out.try_into() else { unreachable!("16 rows") };
-                match rows.try_into() {
-                    Ok(rows) => transpose(rows, out),
-                    Err(_) => {
-                        let mut padded = [[T::zero(); LANES]; LANES];
-                        padded[..rows.len()].copy_from_slice(rows);
-                        transpose(&padded, out);
-                    }
-                }
+                transpose(rows, out);
             }
         }
         self
@@ -61,16 +54,17 @@ impl<T: Real> Transposed<T> {
     }
 }
 
-fn transpose<T: Real>(rows: &[Lanes<T>; LANES], out: &mut [Lanes<T>; LANES]) {
+/// Transposes up to 16 rows; those that are missing are 0.
+fn transpose<T: Real>(rows: &[Lanes<T>], out: &mut [Lanes<T>; LANES]) {
     #[cfg(target_arch = "x86_64")]
     if std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>() && isa() != Isa::Portable {
-        let rows: &[Lanes<f32>; LANES] = bytemuck::cast_ref(rows);
+        let rows: &[Lanes<f32>] = bytemuck::cast_slice(rows);
         let out: &mut [Lanes<f32>; LANES] = bytemuck::cast_mut(out);
         // SAFETY: both paths but the portable one have AVX.
         return unsafe { x86::transpose(rows, out) };
     }
     for (lane, out) in out.iter_mut().enumerate() {
-        *out = std::array::from_fn(|i| rows[i][lane]);
+        *out = std::array::from_fn(|i| rows.get(i).map_or(T::zero(), |row| row[lane]));
     }
 }
 
@@ -80,12 +74,20 @@ mod x86 {
 
     use crate::panel::{LANES, Lanes};
 
-    /// Four blocks of 8 x 8.
+    /// Up to four blocks of 8 x 8.
     #[target_feature(enable = "avx")]
-    pub fn transpose(rows: &[Lanes<f32>; LANES], out: &mut [Lanes<f32>; LANES]) {
+    pub fn transpose(rows: &[Lanes<f32>], out: &mut [Lanes<f32>; LANES]) {
+        if rows.len() <= 8 {
+            for out in &mut *out {
+                out[8..].fill(0.0);
+            }
+        }
         for (i, j) in [(0, 0), (0, 8), (8, 0), (8, 8)] {
+            if i >= rows.len() {
+                break;
+            }
             let mut r = [_mm256_setzero_ps(); 8];
-            for (r, row) in r.iter_mut().zip(&rows[i..i + 8]) {
+            for (r, row) in r.iter_mut().zip(&rows[i..]) {
                 // SAFETY: columns j..j + 8 lie within a row of 16.
                 *r = unsafe { _mm256_loadu_ps(row.as_ptr().add(j)) };
             }
@@ -114,5 +116,40 @@ mod x86 {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: Real>() {
+        for (rows, count) in [(1, 1), (2, 3), (7, 1), (8, 2), (9, 1), (16, 2), (17, 3), (40, 2)] {
+            let row = |i: usize| std::array::from_fn(|lane| T::of((i * LANES + lane) as f64 + 1.0));
+            let x: Vec<Lanes<T>> = (0..rows * count).map(row).collect();
+            let mut transposed = Transposed::new(40, 3);
+            // What was there before must not show.
+            transposed.set(Panels::new(&[[T::one(); LANES]; 40 * 3], 40));
+            let transposed = transposed.set(Panels::new(&x, rows));
+            assert_eq!((transposed.blocks(), transposed.tokens()), (rows.div_ceil(16), count * 16));
+            for (index, out) in transposed.data().iter().enumerate() {
+                let (block, token) = (index / transposed.tokens(), index % transposed.tokens());
+                for (lane, &value) in out.iter().enumerate() {
+                    let feature = block * LANES + lane;
+                    let expected = if feature < rows {
+                        x[token / LANES * rows + feature][token % LANES]
+                    } else {
+                        T::zero()
+                    };
+                    assert_eq!(value, expected, "{rows} x {count}: {token}, {feature}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_is_at_its_place() {
+        check::<f32>();
+        check::<f64>();
     }
 }
