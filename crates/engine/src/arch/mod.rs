@@ -1,8 +1,8 @@
 //! Instruction sets, matrix products and transposition, behind safe functions.
 //!
-//! Pointwise kernels are plain loops that the compiler vectorises; [`vectorize`] compiles them
-//! once per instruction set and picks the best one the machine has, once per process. Matrix
-//! products have kernels of their own per instruction set. The environment variable `NAP_ISA`
+//! Matrix products have kernels of their own per instruction set. Pointwise kernels are written
+//! once, on [`Vector`]s, and compiled per instruction set by [`run`]; plain loops over flat
+//! slices by [`vectorize`]. The best set the machine has is picked once per process. The environment variable `NAP_ISA`
 //! forces a lesser path (`portable` or `avx2`), for tests and comparisons.
 
 mod amx;
@@ -22,7 +22,7 @@ pub use transpose::Transposed;
 pub(crate) use vector::run_on_every_path;
 #[cfg(target_arch = "x86_64")]
 pub use vector::{Avx2, Avx2Token, Avx512, Avx512Token};
-pub use vector::{Kernel, Plain, Vector, run};
+pub use vector::{Kernel, Plain, Vector, run, vectorize};
 
 /// The instruction-set path in use. Bits are promised per path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,34 +46,36 @@ impl Isa {
     }
 }
 
-fn selected() -> (Isa, pulp::Arch) {
-    static SELECTED: OnceLock<(Isa, pulp::Arch)> = OnceLock::new();
+/// The path in use.
+pub fn isa() -> Isa {
+    static SELECTED: OnceLock<Isa> = OnceLock::new();
     *SELECTED.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let forced = |isa: Isa| std::env::var("NAP_ISA").is_ok_and(|name| name == isa.name());
-            if !forced(Isa::Portable) {
-                let v4 = pulp::x86::V4::try_new().filter(|_| !forced(Isa::Avx2));
-                if let Some(v4) = v4 {
-                    return (Isa::Avx512, pulp::Arch::V4(v4));
-                }
-                if let Some(v3) = pulp::x86::V3::try_new() {
-                    return (Isa::Avx2, pulp::Arch::V3(v3));
-                }
-            }
+        let forced = |isa: Isa| std::env::var("NAP_ISA").is_ok_and(|name| name == isa.name());
+        let best = detect();
+        match best {
+            _ if forced(Isa::Portable) => Isa::Portable,
+            Isa::Avx512 if forced(Isa::Avx2) => Isa::Avx2,
+            _ => best,
         }
-        (Isa::Portable, pulp::Arch::Scalar)
     })
 }
 
-/// The path in use.
-pub fn isa() -> Isa {
-    selected().0
+#[cfg(target_arch = "x86_64")]
+fn detect() -> Isa {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match (avx2, avx512) {
+        (true, true) => Isa::Avx512,
+        (true, false) => Isa::Avx2,
+        (false, _) => Isa::Portable,
+    }
 }
 
-/// Runs `kernel` compiled for the path in use. The kernel and what it calls in its loops must
-/// be inlined into it to profit.
-#[inline(always)]
-pub fn vectorize<R>(kernel: impl FnOnce() -> R) -> R {
-    selected().1.dispatch(kernel)
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> Isa {
+    Isa::Portable
 }

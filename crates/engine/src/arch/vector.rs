@@ -80,6 +80,21 @@ pub fn run<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
     }
 }
 
+/// Runs plain loops compiled for the path in use. The closure and what it calls in its loops must
+/// be inlined into it to profit: mark it `#[inline(always)]`.
+#[inline]
+pub fn vectorize<R>(loops: impl FnOnce() -> R) -> R {
+    match isa() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `isa` detected the instructions.
+        Isa::Avx2 => unsafe { x86::vectorize_avx2(loops) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `isa` detected the instructions.
+        Isa::Avx512 => unsafe { x86::vectorize_avx512(loops) },
+        _ => loops(),
+    }
+}
+
 /// Runs a kernel on every path this machine has, for tests.
 #[cfg(test)]
 pub(crate) fn run_on_every_path<T: Real, K: Kernel<T> + Copy>(kernel: K) -> Vec<(Isa, K::Output)> {
@@ -229,6 +244,20 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
     pub unsafe fn avx512<T: Real, K: Kernel<T>>(kernel: K) -> K::Output {
         kernel.run::<T::Avx512>(T::avx512_token(Avx512Token(())))
+    }
+
+    /// # Safety
+    /// The processor must have AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn vectorize_avx2<R>(loops: impl FnOnce() -> R) -> R {
+        loops()
+    }
+
+    /// # Safety
+    /// The processor must have AVX-512 (x86-64-v4).
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
+    pub unsafe fn vectorize_avx512<R>(loops: impl FnOnce() -> R) -> R {
+        loops()
     }
 
     /// Two registers of 8.
