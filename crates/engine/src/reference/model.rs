@@ -26,6 +26,8 @@ pub struct LayerTrace<T> {
     pub x: Vec<T>,
     /// The aggregation block.
     pub block: BlockTrace<T>,
+    /// The aggregation branch: what is added to `x`, after LN1 where that sits before the skip.
+    pub added: Vec<T>,
     /// What LN1 is given, after the skip: AfterSkip only.
     skip1: Vec<T>,
     /// The residual stream between the blocks.
@@ -119,6 +121,23 @@ pub fn forward<T: Real>(
     forward_pass(&context(architecture, parameters, batch, keep))
 }
 
+/// What a gradient `dout` of the last layer's tokens becomes at the embedding's output, both
+/// `[sequences, length, d]`, without dropout; `trace` is [`forward`]'s on the same batch.
+///
+/// # Panics
+/// If the parts do not belong together.
+pub fn token_gradient<T: Real>(
+    architecture: &Architecture,
+    parameters: &[T],
+    batch: &Batch,
+    trace: &Trace<T>,
+    dout: Vec<T>,
+) -> Vec<T> {
+    assert_eq!(dout.len(), trace.embedded.len(), "one gradient per token and dimension");
+    let context = context(architecture, parameters, batch, None);
+    layers_backward(&context, trace, dout, &mut Gradient::zeros(context.parameters))
+}
+
 fn context<'a, T: Real>(
     architecture: &'a Architecture,
     values: &'a [T],
@@ -149,13 +168,24 @@ fn forward_pass<T: Real>(context: &Context<T>) -> Trace<T> {
 fn backward_pass<T: Real>(context: &Context<T>, trace: &Trace<T>, gradient: &mut Gradient<T>) -> T {
     let dlogits = ops::cross_entropy_backward(&trace.logits, &context.batch.targets);
     let last = trace.layers.last().map_or(&trace.embedded, |layer| &layer.out);
-    let mut dx = read_out_backward(context, last, &dlogits, gradient);
+    let dx = read_out_backward(context, last, &dlogits, gradient);
+    let dx = layers_backward(context, trace, dx, gradient);
+    embed_backward(context, &dx, gradient);
+    dx.iter().map(|&dx| dx * dx).sum()
+}
+
+/// From the last layer's tokens back to the embedding's output.
+fn layers_backward<T: Real>(
+    context: &Context<T>,
+    trace: &Trace<T>,
+    mut dx: Vec<T>,
+    gradient: &mut Gradient<T>,
+) -> Vec<T> {
     for (layer, trace) in trace.layers.iter().enumerate().rev() {
         dx = layer_backward(context, layer, trace, dx, gradient);
     }
     context.dropout.apply(Site::Embedding, &mut dx);
-    embed_backward(context, &dx, gradient);
-    dx.iter().map(|&dx| dx * dx).sum()
+    dx
 }
 
 fn embed<T: Real>(context: &Context<T>) -> Vec<T> {
@@ -247,8 +277,9 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
         added = parameters.norm(&at("norm1"), &added);
     }
     dropout.apply(Site::Aggregation { layer }, &mut added);
+    let added = spread(context, &added);
     let mut skip1 = x.clone();
-    ops::add(&mut skip1, &spread(context, &added));
+    ops::add(&mut skip1, &added);
     let mid = if before_skip { skip1.clone() } else { parameters.norm(&at("norm1"), &skip1) };
 
     let hidden = parameters.dense(&at("ff.in"), &mid);
@@ -264,7 +295,7 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
     let mut skip2 = mid.clone();
     ops::add(&mut skip2, &added);
     let out = if before_skip { skip2.clone() } else { parameters.norm(&at("norm2"), &skip2) };
-    LayerTrace { x, block, skip1, mid, hidden, normed, activated, ff_out, skip2, out }
+    LayerTrace { x, block, added, skip1, mid, hidden, normed, activated, ff_out, skip2, out }
 }
 
 fn layer_backward<T: Real>(
