@@ -15,7 +15,7 @@ use super::block::{self, BlockTrace, Context};
 use super::{Dropout, Gradient, Keep, Parameters, ops};
 use crate::config::{Masking, NormPlacement, Positions, Readout};
 use crate::kernels::dropout::Site;
-use crate::model::architecture::Architecture;
+use crate::model::architecture::{Architecture, Block};
 use crate::real::Real;
 use crate::task::Batch;
 
@@ -27,7 +27,7 @@ pub struct LayerTrace<T> {
     /// The aggregation block.
     pub block: BlockTrace<T>,
     /// The aggregation branch: what is added to `x`, after LN1 where that sits before the skip.
-    pub added: Vec<T>,
+    pub aggregated: Vec<T>,
     /// What LN1 is given, after the skip: AfterSkip only.
     skip1: Vec<T>,
     /// The residual stream between the blocks.
@@ -119,6 +119,17 @@ pub fn forward<T: Real>(
     keep: Option<Keep>,
 ) -> Trace<T> {
     forward_pass(&context(architecture, parameters, batch, keep))
+}
+
+/// An estimate of the bytes [`forward`] leaves of a batch, and [`token_gradient`] as much again.
+pub fn trace_bytes<T: Real>(architecture: &Architecture, sequences: usize, length: usize) -> u64 {
+    let attention = match architecture.block {
+        Block::Attention { heads, .. } => 2 * heads * length + 7 * architecture.dim,
+        Block::Pooling(_) | Block::Weighted => architecture.dim,
+    };
+    let token = attention + 8 * architecture.dim + 3 * architecture.feed_forward;
+    let values = sequences as u64 * length as u64 * token as u64 * architecture.layers as u64;
+    values * size_of::<T>() as u64
 }
 
 /// What a gradient `dout` of the last layer's tokens becomes at the embedding's output, both
@@ -277,9 +288,9 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
         added = parameters.norm(&at("norm1"), &added);
     }
     dropout.apply(Site::Aggregation { layer }, &mut added);
-    let added = spread(context, &added);
+    let aggregated = spread(context, &added);
     let mut skip1 = x.clone();
-    ops::add(&mut skip1, &added);
+    ops::add(&mut skip1, &aggregated);
     let mid = if before_skip { skip1.clone() } else { parameters.norm(&at("norm1"), &skip1) };
 
     let hidden = parameters.dense(&at("ff.in"), &mid);
@@ -295,7 +306,7 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
     let mut skip2 = mid.clone();
     ops::add(&mut skip2, &added);
     let out = if before_skip { skip2.clone() } else { parameters.norm(&at("norm2"), &skip2) };
-    LayerTrace { x, block, added, skip1, mid, hidden, normed, activated, ff_out, skip2, out }
+    LayerTrace { x, block, aggregated, skip1, mid, hidden, normed, activated, ff_out, skip2, out }
 }
 
 fn layer_backward<T: Real>(

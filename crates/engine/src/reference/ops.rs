@@ -19,6 +19,11 @@ pub fn add<T: Real>(a: &mut [T], b: &[T]) {
     }
 }
 
+/// `sum_i a_i b_i`
+pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
+}
+
 /// Gradients of input, weight and bias (or gain and shift).
 pub struct Gradients<T> {
     /// Of the input.

@@ -1,5 +1,6 @@
 //! Commands and their arguments.
 
+mod analyze;
 mod completions;
 mod config;
 mod eval;
@@ -66,6 +67,9 @@ enum Command {
     Export(export::Args),
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
+    /// Measure the paper's arguments: scale at initialisation, and the hull that softmax keeps to
+    #[command(subcommand)]
+    Analyze(analyze::Command),
     /// List the models and aggregators: equations, sources, switches
     #[command(after_help = list::MODELS_EXAMPLES)]
     Models,
@@ -95,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
+        Command::Analyze(command) => analyze::run(command),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),
         Command::Show(args) => show::run(args),
