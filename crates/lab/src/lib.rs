@@ -11,6 +11,7 @@ pub mod cli;
 pub mod error;
 pub mod export;
 pub mod files;
+pub mod inspect;
 pub mod output;
 pub mod parallel;
 pub mod published;

@@ -5,6 +5,7 @@ mod completions;
 mod config;
 mod eval;
 mod export;
+mod inspect;
 mod list;
 mod options;
 mod plan;
@@ -70,6 +71,8 @@ enum Command {
     /// Measure the paper's arguments: scale at initialisation, and the hull that softmax keeps to
     #[command(subcommand)]
     Analyze(analyze::Command),
+    /// Show what a trained model looks at: attention maps, its answer, what each head does
+    Inspect(inspect::Args),
     /// List the models and aggregators: equations, sources, switches
     #[command(after_help = list::MODELS_EXAMPLES)]
     Models,
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
         Command::Analyze(command) => analyze::run(command),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),
         Command::Show(args) => show::run(args),
