@@ -36,7 +36,8 @@ pub struct Chart<'a> {
 
 /// Okabe and Ito's colours without black and yellow, which vanish on dark or light paper.
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
-const DASHES: [&str; 3] = ["none", "7 3", "2 3"];
+/// A line that lies under another shows through its gaps.
+const DASHES: [&str; 4] = ["none", "7 3", "2 3", "9 3 2 3"];
 
 /// Zero, and the colours of ever larger magnitudes: blue below zero, orange above.
 const NEUTRAL: [f64; 3] = [247.0; 3];
@@ -202,7 +203,7 @@ impl Chart<'_> {
         let mut names = Vec::new();
         for (index, series) in self.series.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
-            let dash = DASHES[index / COLOURS.len() % DASHES.len()];
+            let dash = DASHES[index % DASHES.len()];
             let placed = series
                 .points
                 .iter()

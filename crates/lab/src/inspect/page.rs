@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Map, Shown};
 use crate::chart::escape;
+use crate::output::short;
 
 /// The page without its content.
 const TEMPLATE: &str = include_str!("page.html");
@@ -29,16 +30,6 @@ pub fn check_size(maps: &[Map]) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// A figure in a few characters; `-` if there is none.
-pub fn short(value: f64) -> String {
-    match value.abs() {
-        size if size.is_nan() => "-".to_owned(),
-        0.0 => "0".to_owned(),
-        size if (1e-3..1e4).contains(&size) => format!("{value:.4}"),
-        _ => format!("{value:.1e}"),
-    }
 }
 
 /// A share.

@@ -12,7 +12,7 @@
 //! which M is empty do not count for it.
 
 use nap_engine::config::TaskName;
-use nap_engine::task::Task;
+use nap_engine::task::{DECIDING, FIRST, Task};
 
 use super::{Kind, Map};
 
@@ -35,8 +35,8 @@ pub fn marks(task: &Task, tokens: &[u32]) -> Vec<Mark> {
         ("first", vec![0]),
     ];
     match task.name() {
-        TaskName::Cases => marks.extend([("64", places(64)), ("50", places(50))]),
-        TaskName::Lg => marks.push(("64", places(64))),
+        TaskName::Cases => marks.extend([("64", places(DECIDING)), ("50", places(FIRST))]),
+        TaskName::Lg => marks.push(("64", places(DECIDING))),
         TaskName::Mode => {
             let mut mode = [0];
             task.label(tokens, &mut mode);

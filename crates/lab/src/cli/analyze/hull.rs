@@ -12,7 +12,7 @@ use crate::analyze::hull::{self, Path, Point, Problem, distance};
 use crate::chart::{self, COLOURS};
 use crate::error::{bad, did_you_mean};
 use crate::files::write_atomically;
-use crate::output::{note, print, print_line};
+use crate::output::{note, print, print_line, short};
 use crate::record::number;
 
 /// A target outside the hull of the values: NAP reaches it, softmax does not.
@@ -137,21 +137,22 @@ fn text(problem: &Problem, corners: &[Point], near: Point, paths: &[Path]) -> St
         let end = path.end();
         let _ = writeln!(
             text,
-            "{:14} {:>22} {:>12.2e} {:>12.2e} {:>12.4} {:>10.4}",
+            "{:14} {:>22} {:>12} {:>12} {:>12} {:>10}",
             path.rule,
             format!("({:.4}, {:.4})", end[0], end[1]),
-            distance(end, problem.target),
-            distance(end, near),
-            path.weights.iter().sum::<f64>(),
-            path.weights.iter().copied().fold(f64::INFINITY, f64::min),
+            short(distance(end, problem.target)),
+            short(distance(end, near)),
+            short(path.weights.iter().sum()),
+            short(path.weights.iter().copied().fold(f64::INFINITY, f64::min)),
         );
     }
     text
 }
 
-/// The smallest box around values, target and ends, with a margin: corner and size.
+/// The smallest box around values, target, and both ends of the paths, with a margin: corner and
+/// size.
 fn frame(problem: &Problem, paths: &[Path]) -> (Point, Point) {
-    let ends = paths.iter().map(Path::end);
+    let ends = paths.iter().flat_map(|path| [path.points[0], path.end()]);
     let points = problem.values.iter().copied().chain([problem.target]).chain(ends);
     let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
     for point in points.filter(|point| point.iter().all(|x| x.is_finite())) {
@@ -230,56 +231,54 @@ fn json(problem: &Problem, corners: &[Point], near: Point, paths: &[Path]) -> Va
 
 fn drawing(problem: &Problem, corners: &[Point], near: Point, paths: &[Path]) -> String {
     let (low, size) = frame(problem, paths);
-    let width = 720.0;
-    let scale = width / size[0].max(size[1]);
-    let (width, plot_height) = (scale * size[0], scale * size[1]);
-    let legend = 24.0 * (paths.len() + 1) as f64 + 12.0;
-    let place = |p: &Point| ((p[0] - low[0]) * scale, plot_height - (p[1] - low[1]) * scale);
+    let scale = 720.0 / size[0].max(size[1]);
+    let (width, height) = (scale * size[0], scale * size[1]);
+    let place = |p: &Point| ((p[0] - low[0]) * scale, height - (p[1] - low[1]) * scale);
     let list = |points: &mut dyn Iterator<Item = &Point>| {
         let places = points.map(place).map(|(x, y)| format!("{x:.1},{y:.1}"));
         places.collect::<Vec<_>>().join(" ")
     };
-    let width = width.max(520.0);
-    let mut svg =
-        chart::open(width, plot_height + legend, "A target outside the hull of the values");
+    let colours = || COLOURS.iter().cycle().zip(paths);
+    let row = 24.0;
+    let title = "A target outside the hull of the values";
+    let mut svg = chart::open(width.max(520.0), height + row * (paths.len() + 2) as f64, title);
+    // An inner picture, because paths may leave it.
+    let _ = writeln!(svg, r#"<svg width="{width:.1}" height="{height:.1}">"#);
     let _ = writeln!(
         svg,
-        r##"<polygon points="{}" fill="#8884" class="frame" stroke-dasharray="4 3"/>"##,
+        r##"<polygon points="{}" class="frame" style="fill: #8883" stroke-dasharray="4 3"/>"##,
         list(&mut corners.iter())
     );
-    for (i, path) in paths.iter().enumerate() {
-        let colour = COLOURS[i % COLOURS.len()];
+    for (colour, path) in colours() {
+        let line = list(&mut thinned(&path.points).iter());
+        let ((x, y), (end_x, end_y)) = (place(&path.points[0]), place(&path.end()));
         let _ = writeln!(
             svg,
-            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2"/>"#,
-            list(&mut thinned(&path.points).iter())
-        );
-        let ((x, y), (ex, ey)) = (place(&path.points[0]), place(&path.end()));
-        let _ = writeln!(
-            svg,
-            r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="none" stroke="{colour}" stroke-width="2"/><circle cx="{ex:.1}" cy="{ey:.1}" r="6" fill="{colour}"/>"#
-        );
-        let at = plot_height + 24.0 * (i + 1) as f64;
-        let _ = writeln!(
-            svg,
-            r#"<circle cx="18" cy="{}" r="6" fill="{colour}"/><text class="ink" x="32" y="{at}">{}: ends {:.2e} from the target, {:.2e} from the hull's nearest point</text>"#,
-            at - 4.0,
-            path.rule,
-            distance(path.end(), problem.target),
-            distance(path.end(), near)
+            r#"<g stroke="{colour}" stroke-width="2" fill="none"><polyline points="{line}"/><circle cx="{x:.1}" cy="{y:.1}" r="5"/></g><circle cx="{end_x:.1}" cy="{end_y:.1}" r="6" fill="{colour}"/>"#
         );
     }
-    for value in &problem.values {
-        let (x, y) = place(value);
+    for (x, y) in problem.values.iter().map(place) {
         let _ = writeln!(svg, r#"<circle class="ink" cx="{x:.1}" cy="{y:.1}" r="4"/>"#);
     }
     let (x, y) = place(&problem.target);
-    let cross = |r: f64| format!("M{:.1} {:.1}l{w} {w}m0 -{w}l-{w} {w}", x - r, y - r, w = 2.0 * r);
-    let _ = writeln!(svg, r#"<path d="{}" class="frame" stroke-width="3"/>"#, cross(8.0));
-    let at = plot_height + 24.0 * (paths.len() + 1) as f64;
+    let (left, top) = (x - 8.0, y - 8.0);
+    let cross = format!("M{left:.1} {top:.1}l16 16m0 -16l-16 16");
+    let _ = writeln!(svg, r#"<path d="{cross}" class="frame" stroke-width="3"/></svg>"#);
+    for (i, (colour, path)) in colours().enumerate() {
+        let at = height + row * (i + 1) as f64;
+        let _ = writeln!(
+            svg,
+            r#"<circle cx="18" cy="{:.1}" r="6" fill="{colour}"/><text class="ink" x="32" y="{at:.1}">{}: ends {} from the target, {} from the hull's nearest point</text>"#,
+            at - 4.0,
+            path.rule,
+            short(distance(path.end(), problem.target)),
+            short(distance(path.end(), near))
+        );
+    }
+    let at = height + row * (paths.len() + 1) as f64;
     let _ = writeln!(
         svg,
-        r#"<text class="muted" x="12" y="{at}">dots: values; shaded: their hull; cross: target; rings: where each rule starts</text>"#
+        r#"<text class="muted" x="12" y="{at:.1}">dots: values; shaded: their hull; cross: target; rings: where each rule starts</text>"#
     );
     svg + "</svg>\n"
 }

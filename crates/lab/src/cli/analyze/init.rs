@@ -15,7 +15,7 @@ use crate::chart::{Axis, Chart, Series};
 use crate::cli::RunOptions;
 use crate::error::bad;
 use crate::files::write_atomically;
-use crate::output::{note, print, print_line};
+use crate::output::{note, print, print_line, short};
 use crate::parallel;
 use crate::record::number;
 
@@ -318,16 +318,4 @@ fn table(names: &[String], lengths: &[usize], value: impl Fn(usize, usize) -> f6
         text.push('\n');
     }
     text
-}
-
-/// Four digits that count.
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size.is_nan() => "-".to_owned(),
-        size if (1e-3..1e5).contains(&size) => {
-            format!("{value:.*}", (3 - size.log10().floor() as i32).clamp(0, 5) as usize)
-        }
-        _ => format!("{value:.2e}"),
-    }
 }

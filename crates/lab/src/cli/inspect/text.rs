@@ -1,9 +1,10 @@
 //! What `nap inspect` prints.
 
 use crate::chart::diverging;
-use crate::inspect::page::{percent, short};
+use crate::inspect::page::percent;
 use crate::inspect::roles::Role;
 use crate::inspect::{Map, Shown};
+use crate::output::short;
 
 /// Columns of a line that is broken.
 const WIDTH: usize = 96;
