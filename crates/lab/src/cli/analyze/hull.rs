@@ -149,20 +149,27 @@ fn text(problem: &Problem, corners: &[Point], near: Point, paths: &[Path]) -> St
     text
 }
 
-/// The smallest box around values, target, and both ends of the paths, with a margin: corner and
-/// size.
-fn frame(problem: &Problem, paths: &[Path]) -> (Point, Point) {
-    let ends = paths.iter().flat_map(|path| [path.points[0], path.end()]);
-    let points = problem.values.iter().copied().chain([problem.target]).chain(ends);
+/// The smallest box around points, those that are finite: its lower and its upper corner.
+fn bounds<'a>(points: impl Iterator<Item = &'a Point>) -> (Point, Point) {
     let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
     for point in points.filter(|point| point.iter().all(|x| x.is_finite())) {
         for c in 0..2 {
             (low[c], high[c]) = (low[c].min(point[c]), high[c].max(point[c]));
         }
     }
-    let size = [0, 1].map(|c| (high[c] - low[c]).max(1e-9));
-    let margin = 0.08 * size[0].max(size[1]);
-    ([low[0] - margin, low[1] - margin], size.map(|s| s + 2.0 * margin))
+    (low, high)
+}
+
+/// What is drawn: values, target, and the paths as far as they stay near those; corner and size.
+fn frame(problem: &Problem, paths: &[Path]) -> (Point, Point) {
+    let (low, high) = bounds(problem.values.iter().chain([&problem.target]));
+    let size = (high[0] - low[0]).max(high[1] - low[1]).max(1e-9);
+    let near = |c: usize, x: f64| x.clamp(low[c] - size, high[c] + size);
+    let paths = paths.iter().flat_map(|path| &path.points);
+    let paths: Vec<_> = paths.map(|point| [near(0, point[0]), near(1, point[1])]).collect();
+    let (low, high) = bounds(paths.iter().chain([&low, &high]));
+    let margin = 0.05 * size;
+    (low.map(|x| x - margin), [0, 1].map(|c| high[c] - low[c] + 2.0 * margin))
 }
 
 /// The plane in letters: o values, x target, a digit per rule along its path, dots for the hull.
