@@ -38,11 +38,13 @@ pub enum Purpose {
     Dropout = 6,
     /// Evaluation of a finished model.
     Evaluation = 7,
+    /// Random vectors and directions that models are looked at with.
+    Analysis = 9,
 }
 
 impl Purpose {
     /// Every purpose, in the order of their numbers.
-    pub const ALL: [Purpose; 7] = [
+    pub const ALL: [Purpose; 8] = [
         Purpose::Initialisation,
         Purpose::Training,
         Purpose::Validation,
@@ -50,6 +52,7 @@ impl Purpose {
         Purpose::CasesValidation,
         Purpose::Dropout,
         Purpose::Evaluation,
+        Purpose::Analysis,
     ];
 
     /// The number that enters the key.
@@ -127,16 +130,20 @@ impl Stream {
         ((high << 32 | low) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A normal variable of mean 0 and the given deviation, redrawn until it lies within two
-    /// deviations (which leaves a deviation of 0.8796 times the given one).
-    ///
-    /// A draw is sqrt(-2 ln(1 - u)) cos(2 pi v) for two [`Stream::uniform`] numbers u, then v
-    /// (Box and Muller, the cosine alone), times `deviation`.
+    /// A normal variable of mean 0 and deviation 1: sqrt(-2 ln(1 - u)) cos(2 pi v) for two
+    /// [`Stream::uniform`] numbers u, then v (Box and Muller, the cosine alone).
+    #[inline]
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * libm::log(1.0 - self.uniform())).sqrt();
+        radius * libm::cos(std::f64::consts::TAU * self.uniform())
+    }
+
+    /// [`Stream::normal`] times `deviation`, redrawn until it lies within two deviations (which
+    /// leaves a deviation of 0.8796 times the given one).
     #[inline]
     pub fn truncated_normal(&mut self, deviation: f64) -> f64 {
         loop {
-            let radius = (-2.0 * libm::log(1.0 - self.uniform())).sqrt();
-            let normal = radius * libm::cos(std::f64::consts::TAU * self.uniform());
+            let normal = self.normal();
             if normal.abs() <= 2.0 {
                 return deviation * normal;
             }
@@ -156,7 +163,7 @@ mod tests {
     #[test]
     fn purposes_keep_their_numbers() {
         let numbers = Purpose::ALL.map(Purpose::number);
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 9]);
     }
 
     /// Written down from the rules: the cipher, word by word, from its definition.

@@ -331,3 +331,47 @@ fn whole_models() {
     }
     report.finish("whole models");
 }
+
+/// What reaches the tokens' embeddings, without a read-out: along random directions in the
+/// embedding table.
+#[test]
+fn tokens() {
+    let mut report = Report::default();
+    for seed in 0..100 {
+        let mut setup = Setup::random(seed, false);
+        setup.batch.mask = None;
+        let s = &mut stream(700 + seed);
+        let (architecture, batch) = (&setup.architecture, &setup.batch);
+        let upstream = draw(s, batch.tokens.len() * architecture.dim, 1.0);
+        let forward =
+            |parameters: &[f64]| reference::forward(architecture, parameters, batch, None);
+        let trace = forward(&setup.parameters);
+        let gradient = reference::token_gradient(
+            architecture,
+            &setup.parameters,
+            batch,
+            &trace,
+            upstream.clone(),
+        );
+        let table = architecture.parameter("embedding.weight").expect("an embedding").range();
+        for _ in 0..3 {
+            let direction = draw(s, table.len(), 1.0);
+            let along = |t: f64| {
+                let mut moved = setup.parameters.clone();
+                let values = moved[table.clone()].iter_mut();
+                values.zip(&direction).for_each(|(p, d)| *p += t * d);
+                dot(&forward(&moved).layers.last().expect("a layer").out, &upstream)
+            };
+            let step = 1e-7;
+            let expected = (along(step) - along(-step)) / (2.0 * step);
+            let rows = batch.tokens.iter().map(|&token| token as usize * architecture.dim);
+            let of_tokens: Vec<f64> =
+                rows.flat_map(|at| direction[at..at + architecture.dim].to_vec()).collect();
+            let actual = dot(&gradient, &of_tokens);
+            let scale = dot(&gradient, &gradient).sqrt().max(1e-2);
+            let error = support::error_at_scale(&[actual], &[expected], scale);
+            report.note("tokens", &setup.name(), error, 1e-5);
+        }
+    }
+    report.finish("tokens");
+}

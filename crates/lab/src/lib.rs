@@ -5,11 +5,15 @@
 //! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
 //! [`sweep::journal`] -> [`export`].
 
+pub mod analyze;
+pub mod chart;
 pub mod cli;
 pub mod error;
 pub mod export;
 pub mod files;
+pub mod inspect;
 pub mod output;
+pub mod parallel;
 pub mod published;
 pub mod record;
 pub mod resolve;

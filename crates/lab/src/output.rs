@@ -41,3 +41,37 @@ pub fn print_line(text: impl AsRef<str>) -> anyhow::Result<()> {
 pub fn note(text: impl AsRef<str>) {
     let _ = io::stderr().write_all(text.as_ref().as_bytes());
 }
+
+/// A figure in a few characters: four digits that count, `-` for no number.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size.is_nan() => "-".to_owned(),
+        size if (1e-3..1e5).contains(&size) => {
+            format!("{value:.*}", (3 - size.log10().floor() as i32).clamp(0, 5) as usize)
+        }
+        _ => format!("{value:.2e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn figures_are_short() {
+        let cases = [
+            (0.0, "0"),
+            (f64::NAN, "-"),
+            (1.23456, "1.235"),
+            (-31.45, "-31.45"),
+            (64000.4, "64000"),
+            (0.01234567, "0.01235"),
+            (1.4e-5, "1.40e-5"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(short(value), text);
+        }
+    }
+}

@@ -147,22 +147,21 @@ fn attention<T: Real>(context: &Context<T>, layer: usize, x: &[T]) -> BlockTrace
         let factor = if rescale { context.rescale(s) } else { T::one() };
         for head in 0..heads {
             let row = context.row(layer, head, s);
+            let columns = |token| columns(s * n + token, d, head, width);
             for i in 0..n {
                 let at = ((s * heads + head) * n + i) * n;
                 let (z, w) = (&mut logits[at..at + n], &mut weights[at..at + n]);
                 for j in 0..n {
-                    for c in head * width..(head + 1) * width {
-                        z[j] += query[(s * n + i) * d + c] * key[(s * n + j) * d + c];
-                    }
-                    z[j] *= T::of(scale);
+                    z[j] = T::of(scale) * ops::dot(&query[columns(i)], &key[columns(j)]);
                 }
                 rule.weights(&row, z, w);
                 for j in 0..n {
                     let index = (s * n + i) * n + j;
                     let drop: T = context.dropout.factor(attention_site(layer, head), index);
-                    for c in head * width..(head + 1) * width {
-                        concatenated[(s * n + i) * d + c] +=
-                            factor * drop * w[j] * value[(s * n + j) * d + c];
+                    let weight = factor * drop * w[j];
+                    let (a, v) = (&mut concatenated[columns(i)], &value[columns(j)]);
+                    for c in 0..width {
+                        a[c] += weight * v[c];
                     }
                 }
             }
@@ -215,7 +214,9 @@ fn attention_backward<T: Real>(
         let factor = if rescale { context.rescale(s) } else { T::one() };
         for head in 0..heads {
             let row = context.row(layer, head, s);
+            let columns = |token| columns(s * n + token, d, head, width);
             for i in 0..n {
+                let da = &dheads[columns(i)];
                 let start = ((s * heads + head) * n + i) * n;
                 let z = &trace.logits[start..start + n];
                 let w = &trace.weights[start..start + n];
@@ -223,20 +224,23 @@ fn attention_backward<T: Real>(
                 for j in 0..n {
                     let index = (s * n + i) * n + j;
                     let drop: T = context.dropout.factor(attention_site(layer, head), index);
-                    for c in head * width..(head + 1) * width {
-                        let da = factor * drop * dheads[(s * n + i) * d + c];
-                        dw[j] += da * trace.value[(s * n + j) * d + c];
-                        dvalue[(s * n + j) * d + c] += da * w[j];
+                    let (v, dv) = (&trace.value[columns(j)], &mut dvalue[columns(j)]);
+                    for c in 0..width {
+                        let da = factor * drop * da[c];
+                        dw[j] += da * v[c];
+                        dv[c] += da * w[j];
                     }
                 }
                 let (gain, bias) = rule.backward(&row, z, &dw, &mut dz);
                 dgain[head] += gain;
                 dbias[head] += bias;
                 for j in 0..n {
-                    for c in head * width..(head + 1) * width {
-                        let (q, k) = ((s * n + i) * d + c, (s * n + j) * d + c);
-                        dquery[q] += T::of(scale) * dz[j] * trace.key[k];
-                        dkey[k] += T::of(scale) * dz[j] * trace.query[q];
+                    let (q, dq) = (&trace.query[columns(i)], &mut dquery[columns(i)]);
+                    let (k, dk) = (&trace.key[columns(j)], &mut dkey[columns(j)]);
+                    let dz = T::of(scale) * dz[j];
+                    for c in 0..width {
+                        dq[c] += dz * k[c];
+                        dk[c] += dz * q[c];
                     }
                 }
             }
@@ -248,6 +252,12 @@ fn attention_backward<T: Real>(
     ops::add(&mut dx, &gradient.dense(&at("key"), x, &dkey));
     ops::add(&mut dx, &gradient.dense(&at("value"), x, &dvalue));
     dx
+}
+
+/// Where a head's columns of a token lie in `[tokens, d]`.
+fn columns(token: usize, d: usize, head: usize, width: usize) -> std::ops::Range<usize> {
+    let start = token * d + head * width;
+    start..start + width
 }
 
 fn attention_site(layer: usize, head: usize) -> Site {

@@ -17,7 +17,7 @@ pub mod graph;
 pub mod model;
 pub mod ops;
 
-pub use model::{Evaluation, evaluate};
+pub use model::{Evaluation, evaluate, forward, token_gradient, trace_bytes};
 
 use crate::kernels::dropout::Site;
 use crate::model::architecture::{Architecture, LAYER_NORM_EPSILON};

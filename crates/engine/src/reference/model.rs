@@ -15,7 +15,7 @@ use super::block::{self, BlockTrace, Context};
 use super::{Dropout, Gradient, Keep, Parameters, ops};
 use crate::config::{Masking, NormPlacement, Positions, Readout};
 use crate::kernels::dropout::Site;
-use crate::model::architecture::Architecture;
+use crate::model::architecture::{Architecture, Block};
 use crate::real::Real;
 use crate::task::Batch;
 
@@ -26,6 +26,8 @@ pub struct LayerTrace<T> {
     pub x: Vec<T>,
     /// The aggregation block.
     pub block: BlockTrace<T>,
+    /// The aggregation branch: what is added to `x`, after LN1 where that sits before the skip.
+    pub aggregated: Vec<T>,
     /// What LN1 is given, after the skip: AfterSkip only.
     skip1: Vec<T>,
     /// The residual stream between the blocks.
@@ -119,6 +121,34 @@ pub fn forward<T: Real>(
     forward_pass(&context(architecture, parameters, batch, keep))
 }
 
+/// An estimate of the bytes [`forward`] leaves of a batch, and [`token_gradient`] as much again.
+pub fn trace_bytes<T: Real>(architecture: &Architecture, sequences: usize, length: usize) -> u64 {
+    let attention = match architecture.block {
+        Block::Attention { heads, .. } => 2 * heads * length + 7 * architecture.dim,
+        Block::Pooling(_) | Block::Weighted => architecture.dim,
+    };
+    let token = attention + 8 * architecture.dim + 3 * architecture.feed_forward;
+    let values = sequences as u64 * length as u64 * token as u64 * architecture.layers as u64;
+    values * size_of::<T>() as u64
+}
+
+/// What a gradient `dout` of the last layer's tokens becomes at the embedding's output, both
+/// `[sequences, length, d]`, without dropout; `trace` is [`forward`]'s on the same batch.
+///
+/// # Panics
+/// If the parts do not belong together.
+pub fn token_gradient<T: Real>(
+    architecture: &Architecture,
+    parameters: &[T],
+    batch: &Batch,
+    trace: &Trace<T>,
+    dout: Vec<T>,
+) -> Vec<T> {
+    assert_eq!(dout.len(), trace.embedded.len(), "one gradient per token and dimension");
+    let context = context(architecture, parameters, batch, None);
+    layers_backward(&context, trace, dout, &mut Gradient::zeros(context.parameters))
+}
+
 fn context<'a, T: Real>(
     architecture: &'a Architecture,
     values: &'a [T],
@@ -149,13 +179,24 @@ fn forward_pass<T: Real>(context: &Context<T>) -> Trace<T> {
 fn backward_pass<T: Real>(context: &Context<T>, trace: &Trace<T>, gradient: &mut Gradient<T>) -> T {
     let dlogits = ops::cross_entropy_backward(&trace.logits, &context.batch.targets);
     let last = trace.layers.last().map_or(&trace.embedded, |layer| &layer.out);
-    let mut dx = read_out_backward(context, last, &dlogits, gradient);
+    let dx = read_out_backward(context, last, &dlogits, gradient);
+    let dx = layers_backward(context, trace, dx, gradient);
+    embed_backward(context, &dx, gradient);
+    dx.iter().map(|&dx| dx * dx).sum()
+}
+
+/// From the last layer's tokens back to the embedding's output.
+fn layers_backward<T: Real>(
+    context: &Context<T>,
+    trace: &Trace<T>,
+    mut dx: Vec<T>,
+    gradient: &mut Gradient<T>,
+) -> Vec<T> {
     for (layer, trace) in trace.layers.iter().enumerate().rev() {
         dx = layer_backward(context, layer, trace, dx, gradient);
     }
     context.dropout.apply(Site::Embedding, &mut dx);
-    embed_backward(context, &dx, gradient);
-    dx.iter().map(|&dx| dx * dx).sum()
+    dx
 }
 
 fn embed<T: Real>(context: &Context<T>) -> Vec<T> {
@@ -247,8 +288,9 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
         added = parameters.norm(&at("norm1"), &added);
     }
     dropout.apply(Site::Aggregation { layer }, &mut added);
+    let aggregated = spread(context, &added);
     let mut skip1 = x.clone();
-    ops::add(&mut skip1, &spread(context, &added));
+    ops::add(&mut skip1, &aggregated);
     let mid = if before_skip { skip1.clone() } else { parameters.norm(&at("norm1"), &skip1) };
 
     let hidden = parameters.dense(&at("ff.in"), &mid);
@@ -264,7 +306,7 @@ fn layer_forward<T: Real>(context: &Context<T>, layer: usize, mut x: Vec<T>) -> 
     let mut skip2 = mid.clone();
     ops::add(&mut skip2, &added);
     let out = if before_skip { skip2.clone() } else { parameters.norm(&at("norm2"), &skip2) };
-    LayerTrace { x, block, skip1, mid, hidden, normed, activated, ff_out, skip2, out }
+    LayerTrace { x, block, aggregated, skip1, mid, hidden, normed, activated, ff_out, skip2, out }
 }
 
 fn layer_backward<T: Real>(

@@ -19,6 +19,11 @@ pub fn add<T: Real>(a: &mut [T], b: &[T]) {
     }
 }
 
+/// `sum_i a_i b_i`
+pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
+}
+
 /// Gradients of input, weight and bias (or gain and shift).
 pub struct Gradients<T> {
     /// Of the input.
@@ -33,14 +38,12 @@ pub struct Gradients<T> {
 pub fn dense<T: Real>(x: &[T], w: &[T], b: &[T]) -> Vec<T> {
     let m = b.len();
     let n = w.len() / m;
-    let mut y = Vec::with_capacity(x.len() / n * m);
-    for row in x.chunks_exact(n) {
-        for j in 0..m {
-            let mut sum = b[j];
-            for i in 0..n {
-                sum += row[i] * w[i * m + j];
+    let mut y = b.repeat(x.len() / n);
+    for (x, y) in x.chunks_exact(n).zip(y.chunks_exact_mut(m)) {
+        for (&x, w) in x.iter().zip(w.chunks_exact(m)) {
+            for j in 0..m {
+                y[j] += x * w[j];
             }
-            y.push(sum);
         }
     }
     y
@@ -53,11 +56,12 @@ pub fn dense_backward<T: Real>(x: &[T], w: &[T], dy: &[T], m: usize) -> Gradient
     let mut dw = vec![T::zero(); w.len()];
     let mut db = vec![T::zero(); m];
     for (r, dy) in dy.chunks_exact(m).enumerate() {
-        for j in 0..m {
-            db[j] += dy[j];
-            for i in 0..n {
-                dx[r * n + i] += dy[j] * w[i * m + j];
-                dw[i * m + j] += dy[j] * x[r * n + i];
+        add(&mut db, dy);
+        for i in 0..n {
+            let (w, dw) = (&w[i * m..][..m], &mut dw[i * m..][..m]);
+            for j in 0..m {
+                dx[r * n + i] += dy[j] * w[j];
+                dw[j] += dy[j] * x[r * n + i];
             }
         }
     }

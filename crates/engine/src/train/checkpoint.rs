@@ -207,7 +207,11 @@ impl Trained {
         Ok(Evaluation { loss, accuracy, cases })
     }
 
-    fn check_length(&self, length: usize) -> Result<(), ConfigError> {
+    /// Whether the model can read sequences of this length.
+    ///
+    /// # Errors
+    /// If it cannot: what it can.
+    pub fn check_length(&self, length: usize) -> Result<(), ConfigError> {
         let architecture = &self.architecture;
         let most = architecture.max_length;
         let bounded =

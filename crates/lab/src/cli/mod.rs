@@ -1,9 +1,11 @@
 //! Commands and their arguments.
 
+mod analyze;
 mod completions;
 mod config;
 mod eval;
 mod export;
+mod inspect;
 mod list;
 mod options;
 mod plan;
@@ -66,6 +68,11 @@ enum Command {
     Export(export::Args),
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
+    /// Measure the paper's arguments: scale at initialisation, and the hull that softmax keeps to
+    #[command(subcommand)]
+    Analyze(analyze::Command),
+    /// Show what a trained model looks at: attention maps, its answer, what each head does
+    Inspect(inspect::Args),
     /// List the models and aggregators: equations, sources, switches
     #[command(after_help = list::MODELS_EXAMPLES)]
     Models,
@@ -95,6 +102,8 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
+        Command::Analyze(command) => analyze::run(command),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),
         Command::Show(args) => show::run(args),

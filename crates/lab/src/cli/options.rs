@@ -97,6 +97,26 @@ impl RunOptions {
         layers.finish()
     }
 
+    /// The comma-separated models and training lengths that were asked for, where several make
+    /// sense.
+    pub fn lists(&self) -> (Option<Vec<String>>, Option<Vec<String>>) {
+        let list = |text: &Option<String>| {
+            let parts = text.as_ref()?.split(',').map(|part| part.trim().to_owned());
+            Some(parts.collect::<Vec<_>>())
+        };
+        (list(&self.model), list(&self.seq))
+    }
+
+    /// The same options for this model and training length, starting from this preset unless
+    /// they say otherwise.
+    pub fn with(&self, model: &str, length: &str, preset: &str) -> Self {
+        let mut options = self.clone();
+        options.model = Some(model.to_owned());
+        options.seq = Some(length.to_owned());
+        options.preset.get_or_insert_with(|| preset.to_owned());
+        options
+    }
+
     /// Key, value and the option that says so, in the order in which later ones win.
     fn assignments(&self) -> Vec<(String, Value, String)> {
         let plain = [
