@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use nap_engine::config::Precision;
 use nap_engine::config::{RunConfig, TaskName};
 use nap_engine::model::Model;
 use nap_engine::model::family::{self, FAMILIES};
@@ -187,7 +188,7 @@ fn inspect_answers_as_the_model_does_on_every_task() {
             let mut targets = vec![0; if task == TaskName::Lg { 8 } else { 1 }];
             Task::new(&trained.config.task).label(&tokens, &mut targets);
             let batch = Batch { tokens, length: 8, targets, mask: None };
-            let mut engine = Model::new(trained.architecture.clone(), 8);
+            let mut engine = Model::new(trained.architecture.clone(), 8, Precision::F32);
             let mut answers = Vec::new();
             engine.answers(&trained.parameters, &batch, &mut answers);
             let listed = record["answers"].as_array().unwrap();
