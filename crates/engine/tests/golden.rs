@@ -6,8 +6,7 @@
 
 mod support;
 
-use nap_engine::config::Precision;
-use nap_engine::config::{AttentionForm, Auto};
+use nap_engine::config::{AttentionForm, Auto, Precision};
 use nap_engine::kernels::aggregate;
 use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;

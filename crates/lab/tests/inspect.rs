@@ -6,8 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use nap_engine::config::Precision;
-use nap_engine::config::{RunConfig, TaskName};
+use nap_engine::config::{Precision, RunConfig, TaskName};
 use nap_engine::model::Model;
 use nap_engine::model::family::{self, FAMILIES};
 use nap_engine::task::{Batch, Task};
