@@ -3,12 +3,13 @@
 //! Data flows one way. A single run: arguments and files -> [`resolve`] -> a plain
 //! [`RunConfig`](nap_engine::config::RunConfig) -> the engine's trainer -> a [`run_dir`].
 //! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
-//! [`sweep::journal`] -> [`export`].
+//! [`sweep::journal`] -> [`export`], or [`grids`] for comparisons and reports.
 
 pub mod cli;
 pub mod error;
 pub mod export;
 pub mod files;
+pub mod grids;
 pub mod output;
 pub mod published;
 pub mod record;
