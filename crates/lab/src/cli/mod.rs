@@ -1,5 +1,6 @@
 //! Commands and their arguments.
 
+mod compare;
 mod completions;
 mod config;
 mod eval;
@@ -62,6 +63,8 @@ enum Command {
     /// Compute a sweep on a Slurm cluster
     #[command(subcommand)]
     Slurm(slurm::Command),
+    /// Compare results with the published ones, or with other results
+    Compare(compare::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
     /// Score a trained model on fresh sequences
@@ -91,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
