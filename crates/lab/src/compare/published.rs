@@ -98,6 +98,11 @@ struct Pair<'a> {
     published: &'static published::Cell,
 }
 
+/// The published cell of a sweep over the same axis.
+fn counterpart(grid: &Grid, cell: &Cell) -> Option<&'static published::Cell> {
+    grid.published(cell).filter(|cell| cell.sweep == grid.setting.axis_name())
+}
+
 /// A grid but for its verdict, in which the number of grids takes part, and the distribution of
 /// its number of runs outside; or why it has no counterpart.
 fn compare(
@@ -112,7 +117,7 @@ fn compare(
         .filter_map(|(&(x, rate), cell)| {
             results.aggregate(cell, figure)?;
             let place = (&grid.xs[x], &grid.rates[rate]);
-            Some(Pair { place, cell, published: grid.published(cell)? })
+            Some(Pair { place, cell, published: counterpart(grid, cell)? })
         })
         .collect();
     if pairs.is_empty() {
@@ -253,7 +258,7 @@ fn expected(side: &Side, drawn: &[Vec<f64>], theirs: usize) -> Option<f64> {
 /// Why a grid has no published cell with runs.
 fn why_none(results: &Results, grid: &Grid, figure: &str) -> String {
     let setting = &grid.setting;
-    let published = grid.cells.values().any(|cell| grid.published(cell).is_some());
+    let published = grid.cells.values().any(|cell| counterpart(grid, cell).is_some());
     let others = setting.others_label();
     if published || measured(results, grid, figure) == 0 {
         "no run of it has finished".to_owned()
