@@ -38,13 +38,15 @@ pub enum Purpose {
     Dropout = 6,
     /// Evaluation of a finished model.
     Evaluation = 7,
+    /// Bootstrap samples and random relabellings of results.
+    Resampling = 8,
     /// Random vectors and directions that models are looked at with.
     Analysis = 9,
 }
 
 impl Purpose {
     /// Every purpose, in the order of their numbers.
-    pub const ALL: [Purpose; 8] = [
+    pub const ALL: [Purpose; 9] = [
         Purpose::Initialisation,
         Purpose::Training,
         Purpose::Validation,
@@ -52,6 +54,7 @@ impl Purpose {
         Purpose::CasesValidation,
         Purpose::Dropout,
         Purpose::Evaluation,
+        Purpose::Resampling,
         Purpose::Analysis,
     ];
 
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn purposes_keep_their_numbers() {
         let numbers = Purpose::ALL.map(Purpose::number);
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 9]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     /// Written down from the rules: the cipher, word by word, from its definition.

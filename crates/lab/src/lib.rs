@@ -3,14 +3,17 @@
 //! Data flows one way. A single run: arguments and files -> [`resolve`] -> a plain
 //! [`RunConfig`](nap_engine::config::RunConfig) -> the engine's trainer -> a [`run_dir`].
 //! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
-//! [`sweep::journal`] -> [`export`].
+//! [`sweep::journal`] -> [`export`], or [`grids`] for comparisons
+//! ([`compare`], by [`statistics`], with what [`published`] holds) and reports.
 
 pub mod analyze;
 pub mod chart;
 pub mod cli;
+pub mod compare;
 pub mod error;
 pub mod export;
 pub mod files;
+pub mod grids;
 pub mod inspect;
 pub mod output;
 pub mod parallel;
@@ -18,4 +21,5 @@ pub mod published;
 pub mod record;
 pub mod resolve;
 pub mod run_dir;
+pub mod statistics;
 pub mod sweep;

@@ -299,7 +299,7 @@ fn damaged_journals_are_reported_and_what_is_whole_is_kept() {
         "line 9: cut short",
         "empty.jsonl: empty",
         "folder.jsonl: not a file: ignored",
-        "1 records of numerics version 0 are left aside",
+        "1 records of numerics version 0 are kept apart",
         "8 runs, 7 done, 1 to do",
     ] {
         assert!(output.contains(note), "{note}: {output}");

@@ -10,6 +10,8 @@ pub mod select;
 pub mod table;
 pub mod tensorboard;
 
+use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
 use nap_engine::train::{NUMERICS_VERSION, Trained};
@@ -21,23 +23,38 @@ use crate::sweep::identity::RunId;
 use crate::sweep::journal::Journal;
 use crate::sweep::record::{RunRecord, Wall};
 
-/// The records of a sweep's directory, of a run's directory that has finished, or of a file of
-/// journal lines.
+/// The records of a sweep's directory, of a run's directory that has finished, of a directory of
+/// journal files, or of a file of journal lines, compressed by gzip or not.
 ///
 /// # Errors
 /// If there are none.
 pub fn read(path: &Path) -> anyhow::Result<Journal> {
     let place = path.display();
     if path.is_file() {
-        let bytes =
-            std::fs::read(path).map_err(|error| bad(format!("cannot read {place}: {error}")))?;
+        let unreadable = |error| bad(format!("cannot read {place}: {error}"));
+        let mut bytes = std::fs::read(path).map_err(unreadable)?;
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            let mut lines = Vec::new();
+            let mut reader = flate2::read::MultiGzDecoder::new(bytes.as_slice());
+            reader.read_to_end(&mut lines).map_err(unreadable)?;
+            bytes = lines;
+        }
         return Ok(Journal::parse(&place.to_string(), &bytes));
     }
     let last = path.join(LAST);
     if last.is_file() {
         return read_run(path, &last);
     }
-    SweepDir::open(path)?.journal()
+    let sweep = SweepDir::open(path);
+    if sweep.is_err() && holds_journals(path) {
+        return Journal::read(path);
+    }
+    sweep?.journal()
+}
+
+fn holds_journals(path: &Path) -> bool {
+    let mut entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    entries.any(|entry| entry.path().extension().is_some_and(|extension| extension == "jsonl"))
 }
 
 /// The record of a directory of `nap train`.
@@ -47,11 +64,6 @@ fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
         std::fs::read(last).map_err(|error| bad(format!("cannot read {place}: {error}")))?;
     let trained = Trained::read(&bytes).map_err(|error| bad(format!("{place}: {error}")))?;
     let mut journal = Journal::default();
-    if trained.numerics != NUMERICS_VERSION {
-        let versions = format!("version {}, this program has {NUMERICS_VERSION}", trained.numerics);
-        journal.notes.push(format!("{place}: its numerics are of {versions}: left aside"));
-        return Ok(journal);
-    }
     let finished = trained.epoch == trained.config.train.epochs;
     match RunDir::new(path.to_owned()).state()? {
         State::Run(config) if finished && *config == trained.config => {
@@ -61,11 +73,17 @@ fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
                 seconds: 0.0,
                 steps_per_s: 0.0,
             };
-            let id = RunId::of(&trained.config);
+            let id = RunId::of_version(&trained.config, trained.numerics);
             let record = RunRecord::finished(id, &trained.config, &trained.history, wall);
-            let (isa, version) = (trained.isa, trained.version);
+            let (isa, version, numerics) = (trained.isa, trained.version, trained.numerics);
             let commit = "unknown".to_owned();
-            journal.runs.insert(id, RunRecord { isa, version, commit, ..record });
+            journal.add(RunRecord { isa, version, commit, numerics, ..record });
+            if numerics != NUMERICS_VERSION {
+                journal.notes.push(format!(
+                    "{place}: its numerics are of version {numerics}, this program has \
+                     {NUMERICS_VERSION}: kept apart"
+                ));
+            }
         }
         _ => journal.notes.push(format!("{}: its run has not finished", path.display())),
     }
@@ -73,8 +91,8 @@ fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
 }
 
 /// The records in the canonical order: by task, model, the configuration's keys, and seed.
-pub fn in_order(journal: &Journal) -> Vec<&RunRecord> {
-    let mut records: Vec<_> = journal.runs.values().collect();
+pub fn in_order(runs: &HashMap<RunId, RunRecord>) -> Vec<&RunRecord> {
+    let mut records: Vec<_> = runs.values().collect();
     records.sort_by(|a, b| order(a, b));
     records
 }

@@ -88,7 +88,9 @@ impl Writer {
 pub struct Journal {
     /// The records of this program's numerics version, one per run.
     pub runs: HashMap<RunId, RunRecord>,
-    /// Number of records of other numerics versions.
+    /// The records of other numerics versions that can be read, one per run.
+    pub others: HashMap<RunId, RunRecord>,
+    /// Number of records of other numerics versions, read or not.
     other_numerics: BTreeMap<u32, usize>,
     /// What could not be read, and what else a user should know.
     pub notes: Vec<String>,
@@ -189,8 +191,9 @@ impl Journal {
                     "{name}, line {number}: cut short, as when its worker was killed: ignored"
                 )),
                 Ok(Line::Record(record)) => self.add(*record),
-                Ok(Line::OtherNumerics(numerics)) => {
+                Ok(Line::OtherNumerics(numerics, record)) => {
                     *self.other_numerics.entry(numerics).or_default() += 1;
+                    record.into_iter().for_each(|record| self.add(*record));
                 }
                 Err(reason) => {
                     notes.push(format!("{name}, line {number}: not a record ({reason}): ignored"));
@@ -209,21 +212,30 @@ impl Journal {
         Ok(())
     }
 
-    fn merge(&mut self, other: Self) {
+    /// Adds what another journal holds; as if they were read together, but for notes that both
+    /// have.
+    pub fn merge(&mut self, other: Self) {
         for (numerics, count) in other.other_numerics {
             *self.other_numerics.entry(numerics).or_default() += count;
         }
         self.notes.extend(other.notes);
         self.differing.extend(other.differing);
-        for record in other.runs.into_values() {
+        for record in other.runs.into_values().chain(other.others.into_values()) {
             self.add(record);
         }
     }
 
+    /// The runs of which several records differ.
+    pub fn differing(&self) -> &HashSet<RunId> {
+        &self.differing
+    }
+
     /// Of several records of a run: one that finished, then the first by instruction set and
     /// content, so that every reader takes the same.
-    fn add(&mut self, record: RunRecord) {
-        match self.runs.entry(record.id) {
+    pub fn add(&mut self, record: RunRecord) {
+        let current = record.numerics == NUMERICS_VERSION;
+        let runs = if current { &mut self.runs } else { &mut self.others };
+        match runs.entry(record.id) {
             Entry::Vacant(place) => {
                 place.insert(record);
             }
@@ -252,7 +264,7 @@ impl Journal {
         }
         for (numerics, count) in &self.other_numerics {
             self.notes.push(format!(
-                "{count} records of numerics version {numerics} are left aside: this program has \
+                "{count} records of numerics version {numerics} are kept apart: this program has \
                  version {NUMERICS_VERSION}"
             ));
         }
@@ -274,7 +286,7 @@ fn precedence(a: &RunRecord, b: &RunRecord) -> Ordering {
 
 enum Line {
     Record(Box<RunRecord>),
-    OtherNumerics(u32),
+    OtherNumerics(u32, Option<Box<RunRecord>>),
 }
 
 fn record(line: &[u8]) -> Result<Line, String> {
@@ -285,7 +297,9 @@ fn record(line: &[u8]) -> Result<Line, String> {
     }
     match serde_json::from_slice::<RunRecord>(line) {
         Ok(record) if record.numerics != NUMERICS_VERSION => {
-            Ok(Line::OtherNumerics(record.numerics))
+            let numerics = record.numerics;
+            let genuine = record.id == RunId::of_version(&record.config, numerics);
+            Ok(Line::OtherNumerics(numerics, genuine.then(|| Box::new(record))))
         }
         Ok(record) if record.id != RunId::of(&record.config) => {
             Err("its id is not that of its configuration".to_owned())
@@ -293,7 +307,7 @@ fn record(line: &[u8]) -> Result<Line, String> {
         Ok(record) => Ok(Line::Record(Box::new(record))),
         Err(error) => match serde_json::from_slice::<Version>(line) {
             Ok(Version { numerics }) if numerics != NUMERICS_VERSION => {
-                Ok(Line::OtherNumerics(numerics))
+                Ok(Line::OtherNumerics(numerics, None))
             }
             _ => {
                 // Its place counts from the start of the line.
@@ -369,6 +383,12 @@ mod tests {
         let journal = parse(&format!("{older}{foreign}{line}"));
         assert_eq!((journal.runs.len(), journal.other_numerics[&0]), (1, 2));
         assert!(journal.notes[0].contains("2 records of numerics version 0"));
+        // One whose id is that of its version can be read, and stays apart.
+        assert!(journal.others.is_empty());
+        let mut genuine = record(1, 0.5);
+        (genuine.numerics, genuine.id) = (0, RunId::of_version(&genuine.config, 0));
+        let journal = parse(&format!("{}{line}", genuine.to_line()));
+        assert_eq!((journal.runs.len(), &journal.others[&genuine.id]), (1, &genuine));
     }
 
     #[test]

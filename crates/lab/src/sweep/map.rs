@@ -6,8 +6,9 @@ use super::grid::{Grid, PlannedRun};
 use super::record::{RunRecord, Status};
 
 /// A cell's accuracy over its seeds: the largest over the epochs of that epoch's minimum, mean
-/// and maximum. Runs of different lengths are compared as far as the shortest.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// and maximum. Runs of different lengths are compared as far as the shortest; an epoch in which
+/// a run has no value (a case that did not occur) counts for the other runs.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Aggregate {
     /// Worst seed.
     pub min: f64,
@@ -26,10 +27,14 @@ impl Aggregate {
         let runs = curves.len();
         let mut best: Option<Self> = None;
         for epoch in 0..epochs {
-            let values = || curves.iter().map(|curve| curve[epoch]);
+            let values = || curves.iter().map(|curve| curve[epoch]).filter(|x| !x.is_nan());
+            let count = values().count();
+            if count == 0 {
+                continue;
+            }
             let min = values().fold(f64::INFINITY, f64::min);
             let max = values().fold(f64::NEG_INFINITY, f64::max);
-            let mean = values().sum::<f64>() / runs as f64;
+            let mean = values().sum::<f64>() / count as f64;
             let known = best.get_or_insert(Self { min, mean, max, runs });
             known.min = known.min.max(min);
             known.mean = known.mean.max(mean);
@@ -214,6 +219,10 @@ mod tests {
         assert_eq!(aggregate.rgb(), [102, 166, 230]);
         assert_eq!(Aggregate::of(&[]), None);
         assert_eq!(Aggregate::of(&[&[], &[0.5]]), None);
+        let gaps: [&[f64]; 2] = [&[f64::NAN, 0.2, f64::NAN], &[f64::NAN, 0.4, 0.1]];
+        let aggregate = Aggregate::of(&gaps).unwrap();
+        assert_eq!((aggregate.min, aggregate.max, aggregate.runs), (0.2, 0.4, 2));
+        assert_eq!(Aggregate::of(&[&[f64::NAN]]), None);
     }
 
     #[test]
