@@ -3,8 +3,9 @@
 //! Data flows one way. A single run: arguments and files -> [`resolve`] -> a plain
 //! [`RunConfig`](nap_engine::config::RunConfig) -> the engine's trainer -> a [`run_dir`].
 //! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
-//! [`sweep::journal`] -> [`export`].
+//! [`sweep::journal`] -> [`export`]. Speed: [`mod@bench`].
 
+pub mod bench;
 pub mod cli;
 pub mod error;
 pub mod export;

@@ -5,10 +5,12 @@
 //! variable `NAP_ISA=portable` forces the portable path, for tests and comparisons.
 
 mod matmul;
+mod peak;
 
 use std::sync::OnceLock;
 
 pub use matmul::{Mat, MatMut, Write, matmul};
+pub use peak::peak_sample;
 
 /// The instruction-set path in use. Bits are promised per path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Commands and their arguments.
 
+mod bench;
 mod completions;
 mod config;
 mod eval;
@@ -66,6 +67,8 @@ enum Command {
     Export(export::Args),
     /// Score a trained model on fresh sequences
     Eval(eval::Args),
+    /// Measure how fast this machine takes a training step, beside its peak
+    Bench(Box<bench::Args>),
     /// List the models and aggregators: equations, sources, switches
     #[command(after_help = list::MODELS_EXAMPLES)]
     Models,
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
+        Command::Bench(args) => bench::run(&args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),
         Command::Show(args) => show::run(args),
