@@ -10,7 +10,7 @@ import time
 
 from peers import Unavailable, command, environment, framework
 
-FIRST_STEP_TIMEOUT = 300
+FIRST_STEP_TIMEOUT = 600
 TURN_TIMEOUT = 300
 WARM_UP_STEPS = 2
 CORES = sorted(os.sched_getaffinity(0))

@@ -91,7 +91,7 @@ def command(contender, options):
 
 def environment():
     """One thread for every library; compiled graphs are kept."""
-    one = {name: '1' for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'RAYON_NUM_THREADS', 'BURN_NUM_THREADS')}
+    one = {name: '1' for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'RAYON_NUM_THREADS')}
     return dict(os.environ, **one, TORCHINDUCTOR_CACHE_DIR=str(HOME / 'inductor'), TORCHINDUCTOR_COMPILE_THREADS='1')
 
 
