@@ -61,9 +61,7 @@ impl Attention {
     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let [batch, n, dim] = x.dims();
         let width = dim / self.heads;
-        let heads = |part: Tensor<3>| {
-            part.reshape([batch, n, self.heads, width]).swap_dims(1, 2)
-        };
+        let heads = |part: Tensor<3>| part.reshape([batch, n, self.heads, width]).swap_dims(1, 2);
         let qkv = self.qkv.forward(x);
         let [q, k, v] = [0, 1, 2].map(|part| heads(qkv.clone().narrow(2, part * dim, dim)));
         let pooled = match (&self.gain, &self.bias) {

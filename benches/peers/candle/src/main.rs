@@ -48,9 +48,8 @@ struct Attention {
 impl Attention {
     fn new(of: &Options, at: VarBuilder) -> Result<Self> {
         let nap = (of.model == "nap").then(|| {
-            let of_heads = |name, value| {
-                at.get_with_hints((1, of.heads, 1, 1), name, Init::Const(value))
-            };
+            let of_heads =
+                |name, value| at.get_with_hints((1, of.heads, 1, 1), name, Init::Const(value));
             Ok::<_, candle_core::Error>((of_heads("gain", 1.0)?, of_heads("shift", 0.0)?))
         });
         let norm = (of.model != "bert").then(|| Norm::new(of.dim, at.pp("norm")));
@@ -90,7 +89,13 @@ impl Attention {
     }
 }
 
-fn nap_quadratic(q: &Tensor, k: &Tensor, v: &Tensor, gain: &Tensor, bias: &Tensor) -> Result<Tensor> {
+fn nap_quadratic(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    gain: &Tensor,
+    bias: &Tensor,
+) -> Result<Tensor> {
     let logits = q.matmul(&k.t()?)?;
     let centred = logits.broadcast_sub(&logits.mean_keepdim(D::Minus1)?)?;
     let std = (centred.sqr()?.mean_keepdim(D::Minus1)?.sqrt()? + NAP_EPSILON)?;
