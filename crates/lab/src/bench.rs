@@ -34,6 +34,8 @@ pub struct Figures {
 
 /// A sample of steps lasts at least this long.
 const SAMPLE: Duration = Duration::from_millis(20);
+/// So many samples of the peak are taken at a time that one of them fits into a time slice.
+const PEAK_SAMPLE: Duration = Duration::from_millis(2);
 /// At least so many samples, however long they take.
 const LEAST_SAMPLES: usize = 3;
 /// Time spent on validation and on the peak, per time spent on steps.
@@ -78,7 +80,7 @@ pub fn measure(
             validated += seconds;
         }
         if peaked < PEAK_SHARE * stepped {
-            let (_, seconds) = sample(Duration::ZERO, || peak = peak.max(peak_sample()));
+            let (_, seconds) = sample(PEAK_SAMPLE, || peak = peak.max(peak_sample()));
             peaked += seconds;
         }
     }

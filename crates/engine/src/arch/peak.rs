@@ -3,16 +3,16 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Floating-point operations per second (a multiply-add counts as two) of a sample of about
-/// 2 ms, on the machine's fastest instruction set, whichever the kernels use. Whatever else the
-/// machine does lowers it: take the best of several.
+/// Floating-point operations per second (a multiply-add counts as two) of a sample of a fifth of
+/// a millisecond, on the machine's fastest instruction set, whichever the kernels use. Whatever
+/// else the machine does lowers it: take the best of several.
 pub fn peak_sample() -> f64 {
-    /// Some ten microseconds.
+    /// Ten to thirty microseconds.
     const ROUNDS: usize = 4096;
     let path = &paths()[0];
     let started = Instant::now();
     let mut rounds = 0;
-    while started.elapsed().as_micros() < 2000 {
+    while started.elapsed().as_micros() < 200 {
         black_box((path.run)(ROUNDS));
         rounds += ROUNDS;
     }
