@@ -1,5 +1,6 @@
 """How each contender is installed and started."""
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,12 +100,12 @@ def versions(names):
     """Frameworks and their versions."""
     known = {}
     for name in PYTHON:
-        pins = (HERE / f'requirements-{name}.txt').read_text().split()
-        known[name] = ', '.join(pin.replace('==', ' ') for pin in pins if not pin.startswith('numpy'))
+        pins = (HERE / f'requirements-{name}.txt').read_text().splitlines()
+        known[name] = next(pin.replace('==', ' ') for pin in pins if pin.startswith(f'{name}=='))
     for name in ('burn', 'candle'):
         manifest = (HERE / name / 'Cargo.toml').read_text().splitlines()
         line = next(line for line in manifest if line.startswith((f'{name} =', f'{name}-core =')))
-        known[name] = f'{name} {line.partition("=")[2].partition("=")[2].split(chr(34))[0]}'
+        known[name] = f'{name} {re.search(r"[0-9.]+[0-9]", line)[0]}'
     try:
         known['nap'] = shell([*installed('nap'), '--version']).strip()
     except Unavailable as error:
