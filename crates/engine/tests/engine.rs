@@ -9,7 +9,7 @@ use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;
 use nap_engine::real::Real;
 use nap_engine::reference;
-use nap_engine::train::Trainer;
+use nap_engine::train::{Trained, Trainer};
 use support::panels::OneHead;
 use support::setup::{Setup, stream};
 use support::{Report, error_at_scale, scaled_error};
@@ -355,4 +355,18 @@ fn an_evaluation_that_is_given_up_leaves_no_trace() {
         trainer.checkpoint()
     };
     assert!(run(true) == run(false));
+}
+
+#[test]
+fn validating_leaves_no_trace_and_scores_as_the_weights_do() {
+    let mut config = RunConfig::paper();
+    (config.model.dim, config.task.length, config.train.seed) = (8, 8, 5);
+    let [mut plain, mut validated] = [(); 2].map(|()| Trainer::new(config.clone()).unwrap());
+    for _ in 0..3 {
+        plain.step();
+        let scores = Trained::read(&validated.weights()).unwrap().evaluate(4, 2, 5).unwrap();
+        assert_eq!(validated.validate(2), (scores.loss, scores.accuracy));
+        validated.step();
+    }
+    assert!(plain.checkpoint() == validated.checkpoint());
 }

@@ -52,6 +52,29 @@ fn options_that_cannot_be_used() {
 }
 
 #[test]
+fn benches_that_cannot_be_run() {
+    let dir = tempdir().unwrap();
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["--precision", "bf16"], &["--precision bf16", "expected f32"]),
+        (&["--threads", "2"], &["--threads 2", "expected 1"]),
+        (&["--seconds", "-1"], &["'-1'", "--seconds", "expected 0 to 86400"]),
+        (&["--seconds", "nan"], &["'nan'", "--seconds"]),
+        (&["--seconds", "long"], &["'long'", "--seconds"]),
+        (&["--model", "napp"], &["model napp", "did you mean nap?"]),
+        (&["--heads", "3"], &["model.heads = 3", "a divisor of model.dim = 128"]),
+        (&["--dim", "60000", "--layers", "500"], &["model.dim", "GiB"]),
+        (&["none.toml"], &["cannot read none.toml"]),
+    ];
+    for (options, parts) in cases {
+        let line = refused(nap(dir.path()).arg("bench").args(options));
+        for part in parts {
+            assert!(line.contains(part), "{options:?}: {line}");
+        }
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
 fn files_that_cannot_be_used() {
     let dir = tempdir().unwrap();
     let cases = [

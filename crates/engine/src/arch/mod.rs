@@ -2,11 +2,13 @@
 //!
 //! Matrix products have kernels of their own per instruction set. Pointwise kernels are written
 //! once, on [`Vector`]s, and compiled per instruction set by [`run`]; plain loops over flat
-//! slices by [`vectorize`]. The best set the machine has is picked once per process. The environment variable `NAP_ISA`
-//! forces a lesser path (`portable` or `avx2`), for tests and comparisons.
+//! slices by [`vectorize`]. The best set the machine has is picked once per process; the
+//! environment variable `NAP_ISA` forces a lesser one (`portable` or `avx2`), for tests and
+//! comparisons.
 
 mod amx;
 mod bf16;
+mod peak;
 mod product;
 mod tile;
 mod transpose;
@@ -16,6 +18,7 @@ use std::sync::OnceLock;
 
 pub(crate) use bf16::round as round_to_bf16;
 pub use bf16::{Matrix16, Panels16, has_tiles, matmul_nt16, matmul16};
+pub use peak::peak_sample;
 pub use product::{Out, Start, Strips, matmul, matmul_nt, matmul_rows, matmul_tn};
 pub use transpose::Transposed;
 #[cfg(test)]

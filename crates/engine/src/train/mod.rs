@@ -251,6 +251,27 @@ impl Trainer {
         bias.is_some_and(|bias| self.parameters[bias.range()].iter().all(|b| b.is_nan()))
     }
 
+    /// Mean loss and accuracy on fresh sequences of the validation length, other ones than those
+    /// of the epochs; changes nothing.
+    pub fn validate(&mut self, batches: usize) -> (f64, f64) {
+        let train = &self.config.train;
+        let on =
+            Sequences { purpose: Purpose::Evaluation, length: self.config.validation_length() };
+        let mut evaluator = Evaluator {
+            task: &self.task,
+            model: &mut self.model,
+            parameters: &self.parameters,
+            diverged: self.diverged,
+            l2: train.l2,
+            seed: train.seed,
+            batch: &mut self.batch,
+            stop: &|| false,
+        };
+        evaluator
+            .fresh(on, 0, batches, train.batch)
+            .unwrap_or_else(|| unreachable!("nothing stops this evaluation"))
+    }
+
     /// Evaluates the model and closes the epoch.
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! Commands and their arguments.
 
 mod analyze;
+mod bench;
 mod compare;
 mod completions;
 mod config;
@@ -76,6 +77,8 @@ enum Command {
     Analyze(analyze::Command),
     /// Show what a trained model looks at: attention maps, its answer, what each head does
     Inspect(inspect::Args),
+    /// Measure how fast this machine takes a training step, beside its peak
+    Bench(Box<bench::Args>),
     /// List the models and aggregators: equations, sources, switches
     #[command(after_help = list::MODELS_EXAMPLES)]
     Models,
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => eval::run(args),
         Command::Analyze(command) => analyze::run(command),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Models => list::models(),
         Command::Tasks => list::tasks(),
         Command::Show(args) => show::run(args),

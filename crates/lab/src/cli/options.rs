@@ -1,4 +1,4 @@
-//! The options that describe a run, shared by `train` and `config`.
+//! The options that describe a run, shared by `train`, `bench` and `config`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use nap_engine::config::RunConfig;
 pub struct RunOptions {
     /// Configuration file (TOML); starts from the preset `paper` unless it names another
     pub config: Option<PathBuf>,
-    /// Where to start from: quickstart or paper [default: quickstart without a file, paper with one]
+    /// Where to start from: quickstart or paper [default: paper with a file and in `bench`, else quickstart]
     #[arg(long)]
     preset: Option<String>,
     /// Task: cases, mode or lg
@@ -78,14 +78,22 @@ impl RunOptions {
         self.config.is_none() && self.preset.is_none() && self.assignments().is_empty()
     }
 
-    /// Resolves the layers to one configuration.
+    /// Resolves the layers to one configuration; without file and preset, on top of `quickstart`.
     ///
     /// # Errors
     /// The first thing that cannot be used.
     pub fn resolve(&self) -> anyhow::Result<RunConfig> {
+        self.resolve_from("quickstart")
+    }
+
+    /// [`RunOptions::resolve`] on top of this preset.
+    ///
+    /// # Errors
+    /// As [`RunOptions::resolve`].
+    pub fn resolve_from(&self, preset: &str) -> anyhow::Result<RunConfig> {
         let mut layers = match &self.config {
             Some(path) => Layers::from_file(path, self.preset.as_deref())?,
-            None => Layers::from_preset(self.preset.as_deref().unwrap_or("quickstart"))?,
+            None => Layers::from_preset(self.preset.as_deref().unwrap_or(preset))?,
         };
         // One layer for all options, so that `--dim 64 --model bert` and the other order agree.
         let mut options = Table::new();
