@@ -8,8 +8,8 @@
 //! [`mod@bench`].
 
 pub mod analyze;
-pub mod chart;
 pub mod bench;
+pub mod chart;
 pub mod cli;
 pub mod compare;
 pub mod error;
