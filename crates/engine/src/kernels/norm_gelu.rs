@@ -26,17 +26,30 @@ pub type Moments<T> = [Lanes<T>; 2];
 
 /// `y = LN(x)`: `x, y: [panels][d]`, `norm`: gamma then beta, `[2 d]`.
 pub fn norm<T: Real>(norm: &[T], x: &[Lanes<T>], y: &mut [Lanes<T>], kept: &mut [Moments<T>]) {
-    time(Part::NormGelu, || run(Forward::<T, false> { norm, x, y, kept }));
+    time(Part::NormGelu, || run(Forward::<T, false> { norm, x, skip: &[], y, kept }));
+}
+
+/// `y = skip + LN(x)`.
+pub fn norm_add<T: Real>(
+    norm: &[T],
+    x: &[Lanes<T>],
+    skip: &[Lanes<T>],
+    y: &mut [Lanes<T>],
+    kept: &mut [Moments<T>],
+) {
+    time(Part::NormGelu, || run(Forward::<T, false> { norm, x, skip, y, kept }));
 }
 
 /// `y = GELU(LN(x))`.
 pub fn norm_gelu<T: Real>(norm: &[T], x: &[Lanes<T>], y: &mut [Lanes<T>], kept: &mut [Moments<T>]) {
-    time(Part::NormGelu, || run(Forward::<T, true> { norm, x, y, kept }));
+    time(Part::NormGelu, || run(Forward::<T, true> { norm, x, skip: &[], y, kept }));
 }
 
 struct Forward<'a, T, const GELU: bool> {
     norm: &'a [T],
     x: &'a [Lanes<T>],
+    /// Added to the result, unless empty.
+    skip: &'a [Lanes<T>],
     y: &'a mut [Lanes<T>],
     kept: &'a mut [Moments<T>],
 }
@@ -52,7 +65,9 @@ impl<T: Real, const GELU: bool> Kernel<T> for Forward<'_, T, GELU> {
         let count = splat(T::of(d as f64));
         let epsilon = splat(T::of(LAYER_NORM_EPSILON));
         let panels = self.x.chunks_exact(d).zip(self.y.chunks_exact_mut(d)).zip(self.kept);
+        let mut skips = self.skip.chunks_exact(d);
         for ((x, y), kept) in panels {
+            let skip = skips.next();
             let sum = sum_rows(
                 token,
                 d,
@@ -72,11 +87,16 @@ impl<T: Real, const GELU: bool> Kernel<T> for Forward<'_, T, GELU> {
             let r = splat(T::one()) / (squares / count + epsilon).sqrt();
             mean.store(&mut kept[0]);
             r.store(&mut kept[1]);
-            for (((x, y), &gamma), &beta) in x.iter().zip(y).zip(gamma).zip(beta) {
-                let xhat = (V::load(token, x) - mean) * r;
-                let a = xhat.mul_add(splat(gamma), splat(beta));
-                let a = if GELU { gelu(token, a) } else { a };
-                a.store(y);
+            for i in 0..d {
+                let xhat = (V::load(token, &x[i]) - mean) * r;
+                let mut a = xhat.mul_add(splat(gamma[i]), splat(beta[i]));
+                if GELU {
+                    a = gelu(token, a);
+                }
+                if let Some(skip) = skip {
+                    a = a + V::load(token, &skip[i]);
+                }
+                a.store(&mut y[i]);
             }
         }
     }

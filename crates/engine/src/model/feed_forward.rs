@@ -55,16 +55,24 @@ impl<T: Real> FeedForward<T> {
         products: &mut dense::Scratch<T>,
     ) {
         let (d, f) = (self.dim, self.hidden);
-        let rows = micro.panels() * f;
-        let (hidden, active) = (&mut cache.hidden[..rows], &mut cache.active[..rows]);
-        self.input.forward(Panels::new(x, d), PanelsMut::new(hidden, f), products);
-        match &self.norm {
-            Some(norm) => {
-                norm_gelu(&parameters[norm.clone()], hidden, active, &mut cache.moments);
+        for part in parts(micro.panels()) {
+            let (wide, narrow) = (rows(&part, f), rows(&part, d));
+            let (hidden, active) = (&mut cache.hidden[wide.clone()], &mut cache.active[wide]);
+            self.input.forward(
+                Panels::new(&x[narrow.clone()], d),
+                PanelsMut::new(hidden, f),
+                products,
+            );
+            match &self.norm {
+                Some(norm) => {
+                    let moments = &mut cache.moments[part];
+                    norm_gelu(&parameters[norm.clone()], hidden, active, moments);
+                }
+                None => plain_gelu(hidden, active),
             }
-            None => plain_gelu(hidden, active),
+            let branch = PanelsMut::new(&mut branch[narrow], d);
+            self.output.forward(Panels::new(active, f), branch, products);
         }
-        self.output.forward(Panels::new(active, f), PanelsMut::new(branch, d), products);
     }
 
     /// Adds to `dx` the gradient that `dbranch` sends back; `scratch` holds `[2][panels][f]`.
@@ -81,26 +89,45 @@ impl<T: Real> FeedForward<T> {
         products: &mut dense::Scratch<T>,
     ) {
         let (d, f) = (self.dim, self.hidden);
-        let rows = micro.panels() * f;
-        let (hidden, active) = (&cache.hidden[..rows], &cache.active[..rows]);
-        let (dactive, rest) = scratch.split_at_mut(rows);
-        let dhidden = &mut rest[..rows];
-        let dbranch = Panels::new(dbranch, d);
-        self.output.backward_input(dbranch, PanelsMut::new(dactive, f), false, products);
-        self.output.backward_parameters(Panels::new(active, f), dbranch, gradient, products);
-        match &self.norm {
-            Some(norm) => norm_gelu_backward(
-                &parameters[norm.clone()],
-                hidden,
-                &cache.moments,
-                dactive,
-                dhidden,
-                &mut gradient[norm.clone()],
-            ),
-            None => plain_gelu_backward(hidden, dactive, dhidden),
+        let all = micro.panels() * f;
+        let (dactive, rest) = scratch.split_at_mut(all);
+        let dhidden = &mut rest[..all];
+        for part in parts(micro.panels()) {
+            let (wide, narrow) = (rows(&part, f), rows(&part, d));
+            let (dactive, dhidden) = (&mut dactive[wide.clone()], &mut dhidden[wide.clone()]);
+            let dbranch = Panels::new(&dbranch[narrow.clone()], d);
+            self.output.backward_input(dbranch, PanelsMut::new(dactive, f), false, products);
+            match &self.norm {
+                Some(norm) => norm_gelu_backward(
+                    &parameters[norm.clone()],
+                    &cache.hidden[wide],
+                    &cache.moments[part],
+                    dactive,
+                    dhidden,
+                    &mut gradient[norm.clone()],
+                ),
+                None => plain_gelu_backward(&cache.hidden[wide], dactive, dhidden),
+            }
+            let dx = PanelsMut::new(&mut dx[narrow], d);
+            self.input.backward_input(Panels::new(dhidden, f), dx, true, products);
         }
-        let dhidden = Panels::new(dhidden, f);
-        self.input.backward_input(dhidden, PanelsMut::new(dx, d), true, products);
-        self.input.backward_parameters(Panels::new(x, d), dhidden, gradient, products);
+        let (dbranch, active) = (Panels::new(dbranch, d), Panels::new(&cache.active[..all], f));
+        self.output.backward_parameters(active, dbranch, gradient, products);
+        let (x, dhidden) = (Panels::new(x, d), Panels::new(dhidden, f));
+        self.input.backward_parameters(x, dhidden, gradient, products);
     }
+}
+
+/// Panels that go through the block together, so that their hidden values are still in cache
+/// for the next kernel.
+const TOGETHER: usize = 4;
+
+/// The panels of each part.
+fn parts(panels: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..panels).step_by(TOGETHER).map(move |first| first..panels.min(first + TOGETHER))
+}
+
+/// The rows of some panels of this width.
+fn rows(panels: &Range<usize>, width: usize) -> Range<usize> {
+    panels.start * width..panels.end * width
 }

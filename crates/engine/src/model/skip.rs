@@ -15,7 +15,7 @@ use crate::arch::{Kernel, Vector, run};
 use crate::config::NormPlacement;
 use crate::kernels::dropout::Site;
 use crate::kernels::lanes::sum_rows;
-use crate::kernels::norm_gelu::{Moments, add, norm, norm_backward};
+use crate::kernels::norm_gelu::{Moments, add, norm, norm_add, norm_backward};
 use crate::panel::{Buffer, LANES, Lanes, panels};
 use crate::real::Real;
 
@@ -85,6 +85,9 @@ impl Skip {
         let y = &mut scratch[..branch.len()];
         let gamma_beta = &parameters[self.norm.clone()];
         match self.placement {
+            NormPlacement::BeforeSkip if !self.per_sequence && micro.dropout.is_none() => {
+                norm_add(gamma_beta, branch, x, out, moments);
+            }
             NormPlacement::BeforeSkip => {
                 norm(gamma_beta, branch, y, moments);
                 self.drop(micro, y);
@@ -121,6 +124,9 @@ impl Skip {
         let branch = &cache.branch[..rows];
         let dbranch = &mut dbranch[..rows];
         match self.placement {
+            NormPlacement::BeforeSkip if !self.per_sequence && micro.dropout.is_none() => {
+                norm_backward(gamma_beta, branch, &cache.moments, stream, dbranch, gradient);
+            }
             NormPlacement::BeforeSkip => {
                 let dy = &mut scratch[..rows];
                 self.gather(micro, stream, dy);
