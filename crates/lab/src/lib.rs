@@ -7,12 +7,15 @@
 
 pub mod cli;
 pub mod error;
+pub mod escape;
 pub mod export;
 pub mod files;
 pub mod grids;
 pub mod output;
+pub mod plot;
 pub mod published;
 pub mod record;
+pub mod report;
 pub mod resolve;
 pub mod run_dir;
 pub mod sweep;

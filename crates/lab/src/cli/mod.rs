@@ -7,7 +7,9 @@ mod export;
 mod list;
 mod options;
 mod plan;
+mod plot;
 mod progress;
+mod report;
 mod show;
 mod signals;
 mod slurm;
@@ -62,6 +64,10 @@ enum Command {
     /// Compute a sweep on a Slurm cluster
     #[command(subcommand)]
     Slurm(slurm::Command),
+    /// Make one interactive page of results
+    Report(report::Args),
+    /// Write pictures of results as SVG and PNG files
+    Plot(plot::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
     /// Score a trained model on fresh sequences
@@ -91,6 +97,8 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Report(args) => report::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
