@@ -38,11 +38,13 @@ pub enum Purpose {
     Dropout = 6,
     /// Evaluation of a finished model.
     Evaluation = 7,
+    /// Bootstrap samples and random relabellings of results.
+    Resampling = 8,
 }
 
 impl Purpose {
     /// Every purpose, in the order of their numbers.
-    pub const ALL: [Purpose; 7] = [
+    pub const ALL: [Purpose; 8] = [
         Purpose::Initialisation,
         Purpose::Training,
         Purpose::Validation,
@@ -50,6 +52,7 @@ impl Purpose {
         Purpose::CasesValidation,
         Purpose::Dropout,
         Purpose::Evaluation,
+        Purpose::Resampling,
     ];
 
     /// The number that enters the key.
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn purposes_keep_their_numbers() {
         let numbers = Purpose::ALL.map(Purpose::number);
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     /// Written down from the rules: the cipher, word by word, from its definition.

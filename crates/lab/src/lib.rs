@@ -3,9 +3,11 @@
 //! Data flows one way. A single run: arguments and files -> [`resolve`] -> a plain
 //! [`RunConfig`](nap_engine::config::RunConfig) -> the engine's trainer -> a [`run_dir`].
 //! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
-//! [`sweep::journal`] -> [`export`], or [`grids`] for comparisons and reports.
+//! [`sweep::journal`] -> [`export`], or [`grids`] for comparisons
+//! ([`compare`], by [`statistics`], with what [`published`] holds) and reports.
 
 pub mod cli;
+pub mod compare;
 pub mod error;
 pub mod escape;
 pub mod export;
@@ -18,4 +20,5 @@ pub mod record;
 pub mod report;
 pub mod resolve;
 pub mod run_dir;
+pub mod statistics;
 pub mod sweep;

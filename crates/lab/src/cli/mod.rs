@@ -1,5 +1,6 @@
 //! Commands and their arguments.
 
+mod compare;
 mod completions;
 mod config;
 mod eval;
@@ -68,6 +69,8 @@ enum Command {
     Report(report::Args),
     /// Write pictures of results as SVG and PNG files
     Plot(plot::Args),
+    /// Compare results with the published ones, or with other results
+    Compare(compare::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
     /// Score a trained model on fresh sequences
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Retry(args) => sweep::retry(*args),
         Command::Report(args) => report::run(&args),
         Command::Plot(args) => plot::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),

@@ -217,7 +217,7 @@ impl Cell {
 }
 
 /// How runs ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Finished, diverged ones included.
     pub finished: usize,

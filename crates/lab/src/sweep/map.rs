@@ -8,7 +8,7 @@ use super::record::{RunRecord, Status};
 /// A cell's accuracy over its seeds: the largest over the epochs of that epoch's minimum, mean
 /// and maximum. Runs of different lengths are compared as far as the shortest; an epoch in which
 /// a run has no value (a case that did not occur) counts for the other runs.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Aggregate {
     /// Worst seed.
     pub min: f64,
