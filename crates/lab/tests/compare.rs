@@ -60,7 +60,10 @@ fn runs_like_the_published_ones_agree_and_shifted_ones_do_not() {
     assert_eq!((&of_nap["model"], &of_nap["setting"]), (&"nap".into(), &"mode by dim".into()));
     assert_eq!((&of_nap["compared"], &of_nap["cells_of_each"][1]), (&24.into(), &80.into()));
     assert_eq!(of_nap["outside"]["runs"], 120);
-    assert_eq!((&of_nap["outside"]["last_epoch"], &of_nap["verdict"]), (&0.into(), &"agree".into()));
+    assert_eq!(
+        (&of_nap["outside"]["last_epoch"], &of_nap["verdict"]),
+        (&0.into(), &"agree".into())
+    );
     assert!((of_nap["outside"]["expected"].as_f64().unwrap() - 40.0).abs() < 1e-9);
     assert!(of_nap["rank_correlation"].as_f64().unwrap() > 0.95);
     assert!(of_nap["absolute_difference"].as_f64().unwrap() < 0.02);

@@ -141,7 +141,8 @@ function choose(model, cell) {
   placeMarks();
   buildCurves();
   const section = get("curves").getBoundingClientRect();
-  if (section.top > innerHeight - 160) get("curves").scrollIntoView({ behavior: "smooth", block: "nearest" });
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  if (section.top > innerHeight - 160) get("curves").scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "nearest" });
 }
 
 function openSweep(index) {
@@ -203,6 +204,7 @@ function start() {
     width = innerWidth;
     buildMaps();
     buildKey();
+    buildCurves();
     buildRobustness();
   });
   openSweep(0);

@@ -1,6 +1,6 @@
 // Learning curves of the chosen setting, a panel per model, and how to run it again.
 
-const CHART = { width: 190, height: 128, left: 26, right: 6, top: 6, bottom: 18 };
+const CHART = { least: 165, most: 280, gap: 16, height: 128, left: 26, right: 6, top: 6, bottom: 18 };
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
@@ -29,21 +29,25 @@ function buildCurves() {
   const sides = new Set(sweep.grids.map((grid) => grid.side));
   const what = [];
   if (sides.has("ours")) what.push("Line: our mean; band: worst to best seed; hairlines: seeds");
-  if (sides.has("published")) what.push(sides.has("ours") ? "grey, dashed: published" : "Dashed: published mean; band: worst to best of five seeds");
+  if (sides.has("published")) what.push(sides.has("ours") ? "grey, dashed: published" : "Line: published mean; band: worst to best of five seeds");
   document.getElementById("curves-note").textContent =
     `${state.split ? "Validation" : "Training"} accuracy in per cent over the epochs. ${what.join("; ")}.`;
   const place = document.getElementById("curve-panels");
-  place.replaceChildren(...sweep.models.map((_, model) => curvePanel(sweep, model, state.cell)));
+  const beside = Math.max(1, Math.floor((place.clientWidth + CHART.gap) / (CHART.least + CHART.gap)));
+  const count = Math.min(beside, Math.max(sweep.models.length, 2));
+  const width = Math.min(Math.floor((place.clientWidth + CHART.gap) / count) - CHART.gap, CHART.most);
+  place.style.gridTemplateColumns = `repeat(${count}, ${width}px)`;
+  place.replaceChildren(...sweep.models.map((_, model) => curvePanel(sweep, model, state.cell, width)));
   buildRerun(sweep);
 }
 
-function curvePanel(sweep, model, cell) {
+function curvePanel(sweep, model, cell, width) {
   const [ours, theirs] = [gridOf(sweep, model, "ours"), gridOf(sweep, model, "published")];
   const length = Math.max(ours?.length ?? 0, theirs?.length ?? 0, 1);
-  const { width, height, left, right, top, bottom } = CHART;
+  const { height, left, right, top, bottom } = CHART;
   const x = (epoch) => left + (width - left - right) * (length > 1 ? (epoch - 1) / (length - 1) : 0.5);
   const y = (v) => top + (height - top - bottom) * (1 - v);
-  const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
+  const picture = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
   for (const v of [0, 0.5, 1]) {
     picture.append(shape("line", { class: v ? "rule" : "base", x1: left, x2: width - right, y1: y(v), y2: y(v) }));
     picture.append(shape("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, String(100 * v)));
@@ -54,7 +58,7 @@ function curvePanel(sweep, model, cell) {
   const grey = ours ? "var(--soft)" : colour;
   if (theirs) {
     picture.append(band(theirs, cell, x, y, `fill:${grey};opacity:${ours ? 0.13 : 0.2}`));
-    picture.append(line(curve(theirs, cell, state.split, 1), x, y, `stroke:${grey};stroke-width:1.4;stroke-dasharray:4 3`));
+    picture.append(line(curve(theirs, cell, state.split, 1), x, y, `stroke:${grey};stroke-width:${ours ? "1.4;stroke-dasharray:4 3" : "2"}`));
   }
   if (ours) {
     picture.append(band(ours, cell, x, y, `fill:${colour};opacity:0.2`));

@@ -115,9 +115,9 @@ function buildMaps() {
   const has = (side) => sweep.grids.some((grid) => grid.side === side);
   const both = models.some((m) => gridOf(sweep, m, "ours") && gridOf(sweep, m, "published"));
   const sides = SIDES.filter((side) => (side === "difference" ? both : has(side)));
-  const total = place.clientWidth - GUTTER + GAP;
+  const total = place.clientWidth - GUTTER;
   const least = Math.max(130, columns * 5);
-  const beside = Math.max(1, Math.min(Math.floor(total / (least + GAP)), Math.max(models.length, 4)));
+  const beside = Math.max(1, Math.min(Math.floor(total / (least + GAP)), Math.max(models.length, 3)));
   const width = Math.max(4, Math.min(Math.floor((total / beside - GAP) / columns), 44));
   const height = Math.max(6, Math.min(Math.round(width * 0.82), rows > 16 ? 12 : 20));
   const size = { width, height };

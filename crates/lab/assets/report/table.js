@@ -22,7 +22,7 @@ function makeSortable(table) {
 }
 
 function showTables() {
-  for (const table of document.querySelectorAll(".wide")) table.hidden = Number(table.dataset.sweep) !== state.sweep;
+  for (const table of document.querySelectorAll("#summary [data-sweep]")) table.hidden = Number(table.dataset.sweep) !== state.sweep;
   const cells = document.getElementById("cells");
   cells.hidden = false;
   if (cells.open) buildCellTables();

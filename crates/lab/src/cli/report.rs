@@ -49,8 +49,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let size = html.len() as f64 / 1e6;
     let runs = match results.runs.len() {
         0 => "published results".to_owned(),
-        1 => "1 run".to_owned(),
-        n => format!("{n} runs"),
+        n => count(n),
     };
     print_line(format!("{place}: {runs}, {} sweeps, {size:.1} MB", panels.len()))?;
     Ok(ExitCode::SUCCESS)
@@ -70,6 +69,10 @@ pub fn panels(
     let results = Results::read(paths)?;
     results.notes.iter().for_each(|text| note(format!("note: {text}\n")));
     Ok((panel::of_results(&results), results))
+}
+
+fn count(runs: usize) -> String {
+    format!("{runs} run{}", if runs == 1 { "" } else { "s" })
 }
 
 /// Where a page comes from.
@@ -98,7 +101,7 @@ fn provenance(paths: &[PathBuf], results: &Results) -> Vec<(&'static str, String
                 run.version, run.commit, run.numerics, run.precision
             )
         });
-        facts.push(("Results", format!("{} runs in {}", results.runs.len(), places.join(", "))));
+        facts.push(("Results", format!("{} in {}", count(results.runs.len()), places.join(", "))));
         facts.push(("Computed by", programs));
         let machines = distinct(&|run| run.wall.host.clone());
         let isa = distinct(&|run| run.isa.clone());

@@ -18,8 +18,8 @@ pub enum Show {
 /// Width and height of a block.
 const BLOCK: (f64, f64) = (15.0, 13.0);
 const GAP: f64 = 16.0;
-const TOP: f64 = 76.0;
-const BETWEEN: f64 = 30.0;
+const TOP: f64 = 100.0;
+const BETWEEN: f64 = 32.0;
 
 /// Where things are in a picture of maps.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub fn draw(panel: &Panel, show: Show, split: Split, epoch: Option<usize>) -> Sv
         for (model, of) in panel.models.iter().enumerate() {
             let corner = layout.corner((model, row), (0, 0));
             if row == 0 {
-                svg.strong((corner.0, TOP - 18.0), &of.label, 12.0, INK);
+                svg.strong((corner.0, TOP - 26.0), &of.label, 12.0, INK);
             }
             map(&mut svg, panel, &layout, (model, row), source, show, split, epoch);
         }
@@ -120,7 +120,7 @@ fn heading(svg: &mut Svg, panel: &Panel, layout: &Layout, row: usize, source: So
         (_, Source::Ours) => format!("ours, {seeds} seed{}", if seeds == 1 { "" } else { "s" }),
         (_, Source::Published) => format!("published (Richter & Wattenhofer 2020), {seeds} seeds"),
     };
-    svg.text((left, top - 5.0), &text, 10.5, SOFT, Anchor::Start);
+    svg.text((left, top - 7.0), &text, 10.5, SOFT, Anchor::Start);
     for (rate, level) in panel.rates.iter().enumerate() {
         let (_, y) = layout.corner((0, row), (0, rate));
         let at = (left - 6.0, y + layout.block.1 / 2.0 + 3.5);
@@ -192,6 +192,10 @@ fn map(
         }
     }
     svg.end_crisp();
+    let ((left, top), (width, height)) = (layout.corner(place, (0, 0)), layout.map_size());
+    let (right, bottom) = (left + width, top + height);
+    let outline = [(left, top), (right, top), (right, bottom), (left, bottom)];
+    svg.path(&outline, true, "fill=\"none\" stroke=\"#d0d0ca\" stroke-width=\"0.7\"");
     for (corner, rgb, cell) in marks {
         mark(svg, corner, layout.block, rgb, cell);
     }
@@ -251,6 +255,6 @@ fn key(svg: &mut Svg, show: Show, (x, y): (f64, f64)) {
         svg.block((at + 1.0, y + 1.0), (8.0, 8.0), rgb);
         svg.end_crisp();
         svg.text((at + 15.0, y + 9.0), text, 10.5, SOFT, Anchor::Start);
-        at += 34.0 + 5.6 * text.chars().count() as f64;
+        at += 38.0 + 5.0 * text.chars().count() as f64;
     }
 }

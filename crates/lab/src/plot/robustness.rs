@@ -25,6 +25,7 @@ pub fn draw(panel: &Panel, split: Split) -> Option<Svg> {
     }
     let average = |means: &[f64]| means.iter().sum::<f64>() / means.len() as f64;
     lines.sort_by(|(_, a), (_, b)| average(b).total_cmp(&average(a)));
+    let both = lines.iter().any(|(grid, _)| grid.source != lines[0].0.source);
     let height = (CORNER.1 + PLOT.1 + 52.0).max(CORNER.1 + 20.0 + 18.0 * lines.len() as f64);
     let mut svg = Svg::new(720.0, height);
     let at =
@@ -49,7 +50,8 @@ pub fn draw(panel: &Panel, split: Split) -> Option<Svg> {
     svg.text((704.0, top), "average of all settings", 10.5, SOFT, Anchor::End);
     for (i, (grid, means)) in lines.iter().enumerate() {
         let model = &panel.models[grid.model];
-        let dash = if grid.source == Source::Ours { "" } else { " stroke-dasharray=\"5 3\"" };
+        let dashed = both && grid.source == Source::Published;
+        let dash = if dashed { " stroke-dasharray=\"5 3\"" } else { "" };
         let paint = colour::of_model(&model.name, grid.model);
         let style = format!("fill=\"none\" stroke=\"{paint}\" stroke-width=\"1.8\"{dash}");
         let last = (means.len() - 1) as f64;

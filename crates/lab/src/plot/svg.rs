@@ -134,7 +134,7 @@ impl Svg {
 }
 
 /// 0.3^10 with a raised exponent.
-fn raised(text: &str) -> String {
+pub fn raised(text: &str) -> String {
     let Some((base, exponent)) = text.split_once('^') else { return text.to_owned() };
     let digits = exponent.chars().take_while(|c| c.is_ascii_digit() || *c == '-').count();
     let up = exponent[..digits].chars().map(|c| match c {

@@ -1,16 +1,17 @@
 //! What one picture shows: the grids of one sweep, all models side by side.
 
-use nap_engine::config::RunConfig;
-use serde_json::Value;
+use nap_engine::model::family::FAMILIES;
 
-use crate::export::table::flatten;
+use super::command::command;
+use super::words::{about, axis_title, heading, label, slug, task_words};
 use crate::grids::{Cell, Grid, Level, Results};
 use crate::published::{self, Band};
-use crate::resolve::Layers;
-use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES};
 
 /// Training and validation, in the order in which splits are stored.
 pub const SPLITS: [&str; 2] = ["train", "val"];
+
+/// Index of validation in [`SPLITS`].
+pub const VALIDATION: usize = 1;
 
 /// The cases whose accuracies make the red, green and blue of a map of cases.
 const CASES: [&str; 3] = ["argmin", "first", "argmax"];
@@ -94,6 +95,10 @@ pub struct CellValues {
     pub failed: usize,
     /// Runs that were planned and have not ended.
     pub missing: usize,
+    /// Steps of an epoch, if the configuration is known.
+    pub steps_per_epoch: Option<usize>,
+    /// Milliseconds per training step of each run whose speed is known.
+    pub step_ms: Vec<f64>,
     /// What runs it again, if this program can.
     pub command: Option<String>,
     /// Training and validation.
@@ -228,7 +233,7 @@ fn own_panel(results: &Results, group: &[&Grid]) -> Panel {
         lead += &format!(" Other than in the paper: {others}.");
     }
     let counts = group.iter().map(|grid| results.grid_counts(grid)).sum::<crate::grids::Counts>();
-    lead += &format!(" {} runs", counts.finished);
+    lead += &format!(" {} run{}", counts.finished, if counts.finished == 1 { "" } else { "s" });
     for (n, what) in
         [(counts.diverged, "diverged"), (counts.failed, "failed"), (counts.missing, "to come")]
     {
@@ -275,8 +280,11 @@ fn own_cell(results: &Results, cell: &Cell) -> CellValues {
             runs: results.curves(cell, &figure).into_iter().map(<[f64]>::to_vec).collect(),
         }
     });
+    let speeds = cell.runs.iter().map(|&run| results.runs[run].wall.steps_per_s);
     CellValues {
         command: command(&cell.config, &known),
+        steps_per_epoch: Some(cell.config.train.steps_per_epoch),
+        step_ms: speeds.filter(|&speed| speed > 0.0).map(|speed| 1e3 / speed).collect(),
         seeds,
         diverged: counts.diverged,
         failed: counts.failed,
@@ -313,7 +321,21 @@ pub fn of_published() -> Vec<Panel> {
         let cells = published_cells(panel.models.len() - 1, grid, &panel.xs, &panel.rates);
         panel.grids.push(cells);
     }
+    panels.iter_mut().for_each(in_order);
     panels
+}
+
+/// Puts a panel's models in the order of `nap models`.
+fn in_order(panel: &mut Panel) {
+    let rank = |model: &Model| FAMILIES.iter().position(|family| family.name == model.name);
+    let rank = |model: usize| rank(&panel.models[model]).unwrap_or(FAMILIES.len());
+    let mut order: Vec<usize> = (0..panel.models.len()).collect();
+    order.sort_by_key(|&model| rank(model));
+    panel.models = order.iter().map(|&model| panel.models[model].clone()).collect();
+    for grid in &mut panel.grids {
+        grid.model = order.iter().position(|&model| model == grid.model).unwrap_or(grid.model);
+    }
+    panel.grids.sort_by_key(|grid| grid.model);
 }
 
 fn published_panel(grid: &published::Grid, name: String) -> Panel {
@@ -387,123 +409,11 @@ fn published_cell(cell: &published::Cell) -> CellValues {
         }
     });
     let seeds: Vec<u64> = (0..u64::from(cell.runs)).collect();
-    let command = cell.config().and_then(|config| command(&config, &seeds));
-    CellValues { command, splits, ..CellValues::default() }
-}
-
-/// The command that trains a cell, for all of these seeds.
-fn command(config: &RunConfig, seeds: &[u64]) -> Option<String> {
-    let names = |key: &str| [key == "task.name", key == "model.name"].contains(&true);
-    let mut base = Layers::from_preset("paper").ok()?;
-    let (task, model) = (config.task.name.as_str(), config.model.name.as_str());
-    let layer = format!("task.name = {task:?}\nmodel.name = {model:?}");
-    // A model of a newer version cannot be run by this one.
-    base.add(toml::from_str(&layer).ok()?, "").ok()?;
-    let defaults = flatten(base.config());
-    let mut text = format!("nap train --preset paper --task {task} --model {model}");
-    for (key, value) in flatten(config) {
-        if names(&key) || key == "train.seed" || defaults.get(&key) == Some(&value) {
-            continue;
-        }
-        let value = match value {
-            Value::String(text) => text,
-            Value::Null => return None,
-            other => other.to_string(),
-        };
-        let short = SHORT_NAMES.iter().find(|(_, known)| *known == key).map(|(short, _)| *short);
-        text += &match (key.as_str(), short) {
-            (LEARNING_RATE, _) => format!(" --lr {}", rate_text(config.train.learning_rate)),
-            ("task.readout", _) => format!(" --readout {value}"),
-            ("train.epochs", _) => format!(" --epochs {value}"),
-            ("train.steps_per_epoch", _) => format!(" --steps-per-epoch {value}"),
-            ("task.case_bias", _) => format!(" --case-bias {value}"),
-            (_, Some(short)) if short != "init" => format!(" --{short} {value}"),
-            _ => format!(" --set {key}={value}"),
-        };
+    let config = cell.config();
+    CellValues {
+        command: config.as_ref().and_then(|config| command(config, &seeds)),
+        steps_per_epoch: config.map(|config| config.train.steps_per_epoch),
+        splits,
+        ..CellValues::default()
     }
-    let seeds: Vec<_> = seeds.iter().map(u64::to_string).collect();
-    Some(match seeds.as_slice() {
-        [] => text,
-        [seed] => format!("{text} --seed {seed}"),
-        seeds => format!("for s in {}; do {text} --seed $s; done", seeds.join(" ")),
-    })
-}
-
-/// A power of 0.3 as such.
-fn rate_text(rate: f64) -> String {
-    let power = (1..=20).find(|&k| (0.3f64.powi(k) as f32) == rate as f32);
-    power.map_or(rate.to_string(), |k| format!("0.3^{k}"))
-}
-
-/// What all cells of a grid share, in words.
-fn about(config: &RunConfig, axis: &str) -> String {
-    let (model, train) = (&config.model, &config.train);
-    let facts = [
-        ("model.dim", format!("width {}", model.dim)),
-        ("model.layers", format!("{} layers", model.layers)),
-        ("model.heads", format!("{} heads", model.heads)),
-        ("task.vocab", format!("vocabulary {}", config.task.vocab)),
-        ("train.batch", format!("batch {}", train.batch)),
-    ];
-    let mut parts: Vec<String> =
-        facts.into_iter().filter(|(key, _)| *key != axis).map(|(_, fact)| fact).collect();
-    let steps = if ["task.vocab", "train.batch"].contains(&axis) {
-        String::new()
-    } else {
-        format!(" of {} steps", train.steps_per_epoch)
-    };
-    parts.push(format!("{} epochs{steps}", train.epochs));
-    parts.join(", ")
-}
-
-/// A model's name as the paper writes it.
-fn label(name: &str) -> String {
-    if ["sum", "max", "mean", "weighted"].contains(&name) {
-        name.to_owned()
-    } else {
-        name.to_uppercase()
-    }
-}
-
-/// A task in words: a heading, and what it asks for.
-fn task_words(task: &str) -> (&str, String) {
-    let (heading, asks) = match task {
-        "mode" => ("Mode", "Name the most frequent token of a sequence"),
-        "cases" => (
-            "Case distinction",
-            "Point at the smallest, the first or the largest token, depending on which tokens occur",
-        ),
-        "lg" => ("Local or global", "Each token points at itself or at the smallest token"),
-        "ppi" => ("Protein graphs", "Classify the nodes of protein interaction graphs"),
-        "rl" => ("Reinforcement learning", "Go to the red ball; accuracy is the success rate"),
-        other => (other, other),
-    };
-    (heading, asks.to_owned())
-}
-
-fn heading(task: &str, label: &str) -> String {
-    match label.split_once(' ') {
-        Some((_, readout)) => format!("{task}, {readout}"),
-        None => task.to_owned(),
-    }
-}
-
-/// The axis in words.
-fn axis_title(name: &str) -> String {
-    let words = match name {
-        "dim" => "width d",
-        "seq" => "training length",
-        "batch" => "batch size",
-        "vocab" => "vocabulary",
-        "init" => "initial deviation",
-        "bias" => "case bias",
-        "l2" => "L2 penalty",
-        other => other,
-    };
-    words.to_owned()
-}
-
-fn slug(task: &str, axis: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    format!("{task}-{axis}").chars().map(plain).collect()
 }

@@ -1,128 +1,209 @@
-//! The table that compares the models of a panel.
+//! The table that compares the models of a panel, in validation.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::panel::{ModelGrid, Panel, Source};
+use super::panel::{CellValues, ModelGrid, Panel, Source, VALIDATION};
 use crate::escape::escape;
+use crate::plot::svg::raised;
+use crate::statistics::bootstrap::{self, Interval};
+use crate::statistics::robustness::{THRESHOLDS, robust_area, usable_decades};
 
-/// Accuracies that a cell's worst seed has to exceed.
-pub const LEVELS: [f64; 3] = [0.5, 0.95, 0.99];
+/// What a worst seed has to exceed for its learning rate to be usable.
+const USABLE: f64 = THRESHOLDS[0];
 
-/// A share of the cells, with the ends of its interval where the runs are known.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
-    /// From 0 to 1.
-    pub value: f64,
-    /// 95 % bootstrap interval over the seeds.
-    pub interval: Option<(f64, f64)>,
-}
+/// The mean accuracy that is waited for.
+const LEARNT: f64 = 0.9;
 
-/// A model's figures in validation.
-#[derive(Debug, Clone, Default)]
+/// A model's figures.
+#[derive(Debug, Clone)]
 pub struct Summary {
-    /// Share of the cells whose worst seed exceeds each of [`LEVELS`].
-    pub robust: Vec<Share>,
-    /// Decades of learning rate.
-    pub decades: Option<f64>,
+    /// Cells with results.
+    pub cells: usize,
+    /// Share of these whose worst seed exceeds each of [`THRESHOLDS`], with a bootstrap interval
+    /// over the seeds where the runs are known.
+    pub robust: Vec<(f64, Option<Interval>)>,
+    /// Decades of learning rate whose worst seed exceeds 50 %, mean over the axis.
+    pub decades: f64,
     /// The cell with the best mean: its place on the axis and among the rates, and the mean.
     pub best: Option<(usize, usize, f64)>,
-    /// Steps until the mean of the best cell exceeds 90 %.
-    pub steps: Option<f64>,
-    /// Milliseconds per training step in the best cell.
+    /// Training steps until that cell's mean is at least 90 %.
+    pub steps: Option<usize>,
+    /// Milliseconds per training step in that cell, the median of its runs.
     pub step_ms: Option<f64>,
 }
 
 impl Summary {
     /// Of a grid.
     pub fn of(panel: &Panel, grid: &ModelGrid) -> Self {
-        let columns = panel.xs.len();
-        let known = grid.cells.iter().enumerate();
-        let known: Vec<_> = known
+        let known: Vec<(usize, &CellValues)> = (grid.cells.iter().enumerate())
             .filter_map(|(i, cell)| Some((i, cell.as_ref()?)))
-            .filter(|(_, cell)| !cell.splits[1].best[1].is_nan())
+            .filter(|(_, cell)| !mean(cell).is_nan())
             .collect();
-        let share = |level: f64| {
-            let above = known.iter().filter(|(_, cell)| cell.splits[1].best[0] > level).count();
-            Share { value: above as f64 / known.len().max(1) as f64, interval: None }
-        };
-        let mean = |cell: &crate::report::panel::CellValues| cell.splits[1].best[1];
+        let intervals = intervals(&known);
+        let worst = || known.iter().map(|(_, cell)| cell.splits[VALIDATION].best[0]);
+        let robust = THRESHOLDS.into_iter().zip(intervals);
+        let robust = robust.map(|(level, interval)| (robust_area(worst(), level), interval));
+        let columns = panel.xs.len();
+        let decades = (0..columns).filter_map(|x| {
+            let rates = known.iter().filter(|(i, _)| i % columns == x);
+            let rates = rates.filter_map(|(i, cell)| {
+                Some((panel.rates[i / columns].number?, cell.splits[VALIDATION].best[0]))
+            });
+            let rates: Vec<_> = rates.collect();
+            (!rates.is_empty()).then(|| usable_decades(&rates, USABLE))
+        });
+        let decades: Vec<f64> = decades.collect();
+        // The first of equals.
         let best = known.iter().rev().max_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
+        let steps = best.and_then(|(_, cell)| {
+            let means = &cell.splits[VALIDATION].band.mean;
+            Some((1 + means.iter().position(|&mean| mean >= LEARNT)?) * cell.steps_per_epoch?)
+        });
         Self {
-            robust: LEVELS.map(share).to_vec(),
+            cells: known.len(),
+            robust: robust.collect(),
+            decades: decades.iter().sum::<f64>() / decades.len() as f64,
             best: best.map(|(i, cell)| (i % columns, i / columns, mean(cell))),
-            ..Self::default()
+            steps,
+            step_ms: best.and_then(|(_, cell)| median(&cell.step_ms)),
         }
     }
 }
 
+fn mean(cell: &CellValues) -> f64 {
+    cell.splits[VALIDATION].best[1]
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let middle = bootstrap::quantile(&mut values.to_vec(), 0.5);
+    (!middle.is_nan()).then_some(middle)
+}
+
+/// The robust areas' intervals: seeds are drawn for the whole grid, since cells are paired by seed.
+fn intervals(known: &[(usize, &CellValues)]) -> [Option<Interval>; 3] {
+    let seeds: BTreeSet<u64> = known.iter().flat_map(|(_, cell)| cell.seeds.clone()).collect();
+    let seeds: Vec<u64> = seeds.into_iter().collect();
+    if seeds.len() < 2 || known.iter().any(|(_, cell)| cell.seeds.is_empty()) {
+        return [None; 3];
+    }
+    let mut draws = bootstrap::Draws::new(seeds.len(), seeds.len(), 0);
+    let mut values: [Vec<f64>; 3] = Default::default();
+    for _ in 0..bootstrap::DRAWS {
+        let drawn: BTreeSet<u64> = draws.draw().iter().map(|&pick| seeds[pick]).collect();
+        let worst: Vec<f64> = known.iter().filter_map(|(_, cell)| worst(cell, &drawn)).collect();
+        for (values, level) in values.iter_mut().zip(THRESHOLDS) {
+            values.push(robust_area(worst.iter().copied(), level));
+        }
+    }
+    values.map(bootstrap::of)
+}
+
+/// The largest over the epochs of the least accuracy of these seeds; none if none of them ran.
+fn worst(cell: &CellValues, drawn: &BTreeSet<u64>) -> Option<f64> {
+    let runs = cell.seeds.iter().zip(&cell.splits[VALIDATION].runs);
+    let runs: Vec<_> = runs.filter(|(seed, _)| drawn.contains(seed)).map(|(_, run)| run).collect();
+    let epochs = runs.iter().map(|run| run.len()).min()?;
+    let least = |epoch: usize| runs.iter().map(|run| run[epoch]).fold(f64::INFINITY, f64::min);
+    (0..epochs).map(least).reduce(f64::max)
+}
+
 /// The table of a panel, the `i`-th of a page. It can be read without scripts.
 pub fn html(panel: &Panel, i: usize) -> String {
-    let heads = [
+    const HEADS: [&str; 9] = [
         "Model",
         "Robust area, worst seed &gt; 50 %",
         "&gt; 95 %",
         "&gt; 99 %",
         "Usable decades of rate",
-        "Best mean",
+        "Best mean, %",
         "at",
         "Steps to 90 %",
         "ms a step",
     ];
-    let mut text =
-        format!("<div class=\"wide\" data-sweep=\"{i}\"><table class=\"models\">\n<thead><tr>");
-    for head in heads {
+    let title = escape(&panel.name);
+    let mut text = format!(
+        "<div class=\"wide\" data-sweep=\"{i}\" tabindex=\"0\" role=\"group\" aria-label=\"{title}\">\n\
+         <table class=\"models\">\n<thead><tr>"
+    );
+    for head in HEADS {
         let _ = write!(text, "<th scope=\"col\"><button type=\"button\">{head}</button></th>");
     }
     text += "</tr></thead>\n<tbody>\n";
-    for grid in &panel.grids {
-        let model = &panel.models[grid.model];
-        let summary = Summary::of(panel, grid);
-        let source = grid.source.name();
-        let _ = write!(
-            text,
-            "<tr class=\"{source}\"><th scope=\"row\" data-sort=\"{0}\">{0}<small>{source}</small></th>",
-            escape(&model.label)
-        );
-        for share in &summary.robust {
-            let _ = write!(text, "<td data-sort=\"{:.4}\">{}</td>", share.value, bar(share));
-        }
-        let number = |value: Option<f64>, digits: usize| match value {
-            Some(x) => format!("<td data-sort=\"{x:.6}\">{x:.digits$}</td>"),
-            None => "<td data-sort=\"\">–</td>".to_owned(),
-        };
-        text += &number(summary.decades, 1);
-        text += &number(summary.best.map(|(_, _, mean)| 100.0 * mean), 1);
-        let at = summary.best.map_or("<td data-sort=\"\">–</td>".to_owned(), |(x, rate, _)| {
-            let (x, rate) = (&panel.xs[x], &panel.rates[rate]);
-            let label = format!("{} {}, rate {}", panel.axis.0, x.label, rate.label);
-            format!("<td data-sort=\"{}\">{}</td>", x.number.unwrap_or(0.0), escape(&label))
-        });
-        text += &at;
-        text += &number(summary.steps, 0);
-        text += &number(summary.step_ms, 1);
-        text += "</tr>\n";
-    }
-    let note = match panel.grids.iter().any(|grid| grid.source == Source::Ours) {
-        true => {
-            "Validation accuracy. Robust area: share of the settings whose worst seed exceeds a level."
-        }
-        false => "Validation accuracy.",
+    panel.grids.iter().for_each(|grid| text += &row(panel, grid));
+    let interval = match panel.grids.iter().any(|grid| grid.source == Source::Ours) {
+        true => ", with the 95 % bootstrap interval over the seeds where the runs are known",
+        false => "",
     };
-    let _ = write!(text, "</tbody></table><p class=\"note\">{note}</p></div>\n");
+    let _ = writeln!(
+        text,
+        "</tbody></table></div>\n<p class=\"note wide-note\" data-sweep=\"{i}\">Validation. Robust \
+         area: share of the settings with results whose worst seed exceeds the level{interval}. \
+         Usable decades: of learning rate, worst seed &gt; 50 %, mean over {}. Steps and time: in \
+         the best cell.</p>",
+        escape(&panel.axis.1)
+    );
     text
 }
 
-/// A share in figures and as a bar with its interval.
-fn bar(share: &Share) -> String {
-    let width = 72.0 * share.value;
-    let interval = share.interval.map_or(String::new(), |(low, high)| {
-        format!("<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"6\" y2=\"6\" stroke=\"var(--ink)\" stroke-width=\"1.5\"/>", 72.0 * low + 1.0, 72.0 * high + 1.0)
-    });
-    let range = share.interval.map_or(String::new(), |(low, high)| {
-        format!(" <small>{:.0}–{:.0}</small>", 100.0 * low, 100.0 * high)
+fn row(panel: &Panel, grid: &ModelGrid) -> String {
+    let summary = Summary::of(panel, grid);
+    let (source, label) = (grid.source.name(), escape(&panel.models[grid.model].label));
+    let partly = match summary.cells {
+        n if n < grid.cells.len() => format!(", {n} of {} cells", grid.cells.len()),
+        _ => String::new(),
+    };
+    let mut text = format!(
+        "<tr class=\"{source}\"><th scope=\"row\" data-sort=\"{label}\">{label}\
+         <small>{source}{partly}</small></th>"
+    );
+    let number = |value: Option<f64>, digits: usize| match value.filter(|x| !x.is_nan()) {
+        Some(x) => format!("<td data-sort=\"{x:.6}\">{x:.digits$}</td>"),
+        None => "<td data-sort=\"\">–</td>".to_owned(),
+    };
+    for (share, interval) in &summary.robust {
+        text += &match share.is_nan() {
+            true => number(None, 0),
+            false => format!("<td data-sort=\"{share:.6}\">{}</td>", bar(*share, *interval)),
+        };
+    }
+    text += &number(Some(summary.decades), 1);
+    text += &number(summary.best.map(|(_, _, mean)| 100.0 * mean), 1);
+    text += &match summary.best {
+        None => number(None, 0),
+        Some((x, rate, _)) => {
+            let (x, rate) = (&panel.xs[x], &panel.rates[rate]);
+            let place = format!("{} {}, {}", panel.axis.0, x.label, rate.label);
+            format!(
+                "<td data-sort=\"{}\">{}</td>",
+                x.number.unwrap_or(0.0),
+                escape(&raised(&place))
+            )
+        }
+    };
+    text += &number(summary.steps.map(|steps| steps as f64), 0);
+    text += &number(summary.step_ms, 1);
+    text + "</tr>\n"
+}
+
+/// A share in figures and as a bar, with its interval.
+fn bar(share: f64, interval: Option<Interval>) -> String {
+    let at = |x: f64| 1.0 + 72.0 * x;
+    let (range, line) = interval.map_or_else(Default::default, |Interval { low, high }| {
+        let range = format!(" <small>{:.0}–{:.0}</small>", 100.0 * low, 100.0 * high);
+        let (from, to) = (at(low), at(high));
+        (
+            range,
+            format!(
+                "<path class=\"interval\" d=\"M{from:.1} 3v6M{to:.1} 3v6M{from:.1} 6H{to:.1}\"/>"
+            ),
+        )
     });
     format!(
-        "{:.0} %{range}<svg viewBox=\"0 0 74 12\" aria-hidden=\"true\"><rect x=\"1\" y=\"2\" width=\"72\" height=\"8\" fill=\"var(--grid)\"/><rect x=\"1\" y=\"2\" width=\"{width:.1}\" height=\"8\" fill=\"var(--soft)\" opacity=\"0.55\"/>{interval}</svg>",
-        100.0 * share.value
+        "{:.0}{range}<svg viewBox=\"0 0 74 12\" aria-hidden=\"true\"><rect class=\"all\" x=\"1\" \
+         y=\"2\" width=\"72\" height=\"8\"/><rect class=\"part\" x=\"1\" y=\"2\" width=\"{:.1}\" \
+         height=\"8\"/>{line}</svg>",
+        100.0 * share,
+        72.0 * share
     )
 }
