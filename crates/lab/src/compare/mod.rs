@@ -28,11 +28,11 @@ pub use results::with_results;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// No difference was found, and one that matters would have been noticed.
+    /// There is no difference that matters, and one would have been noticed.
     Agree,
     /// No difference was found, but the runs are too few to notice one that matters.
     Undecided,
-    /// The sides differ beyond the stated level.
+    /// The sides differ beyond the stated level, by more than what does not matter.
     Disagree,
 }
 
@@ -223,10 +223,27 @@ pub struct CellComparison {
 }
 
 impl GridComparison {
+    /// Whether a difference that matters is excluded: the interval of the mean difference lies
+    /// within the margin, and so does what the seeds do not explain of the absolute difference.
+    fn within(&self, margin: f64) -> bool {
+        lies_within(self.interval, self.difference, margin) && self.unexplained() <= margin
+    }
+
+    /// The absolute difference beyond that which is expected of seeds alone.
+    fn unexplained(&self) -> f64 {
+        self.absolute_difference - self.expected_absolute_difference.unwrap_or(0.0)
+    }
+
     /// The number of cells of a verdict.
     pub fn cells_that(&self, verdict: Verdict) -> usize {
         self.cells.iter().filter(|cell| cell.verdict == verdict).count()
     }
+}
+
+/// Whether an interval (where there is none, the value itself) lies within the margin.
+fn lies_within(interval: Option<Interval>, value: f64, margin: f64) -> bool {
+    let Interval { low, high } = interval.unwrap_or(Interval { low: value, high: value });
+    low >= -margin && high <= margin
 }
 
 /// The verdict on everything.

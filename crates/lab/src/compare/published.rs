@@ -11,7 +11,7 @@ use crate::statistics::{bootstrap, multiple, outside, rank};
 use super::sample::{Sample, seeds, weights};
 use super::{
     CellComparison, Comparison, GridComparison, NotCompared, Options, Outside, Source, Verdict,
-    areas, headline, known_mean, mean, measured, overall, range,
+    areas, headline, known_mean, lies_within, mean, measured, overall, range,
 };
 
 /// A test must be able to notice if this share of the runs lies outside the published range:
@@ -63,9 +63,19 @@ fn judge(grid: &mut GridComparison, distribution: &[f64], options: &Options, sin
         outside.last_epoch, outside.runs, outside.expected
     );
     let needed = outside.noticeable.map(|least| least as f64 / outside.runs as f64);
-    let unexplained = grid.absolute_difference - grid.expected_absolute_difference.unwrap_or(0.0);
+    let within = grid.within(options.margin);
+    let differences = format!(
+        "mean difference {:+.3}, absolute {:.3}",
+        grid.difference, grid.absolute_difference
+    );
     (grid.verdict, grid.reason) = match needed {
-        _ if grid.adjusted_p <= options.level => (Verdict::Disagree, found),
+        _ if grid.adjusted_p <= options.level && within => {
+            let small = "more than chance, but smaller differences than matter";
+            (Verdict::Agree, format!("{found}: {small} ({differences})"))
+        }
+        _ if grid.adjusted_p <= options.level => {
+            (Verdict::Disagree, format!("{found}; {differences}"))
+        }
         None => {
             (Verdict::Undecided, format!("{found}; too few runs for any number to be a difference"))
         }
@@ -73,10 +83,9 @@ fn judge(grid: &mut GridComparison, distribution: &[f64], options: &Options, sin
             let least = format!("only {:.0} % or more would be a difference", 100.0 * share);
             (Verdict::Undecided, format!("{found}; {least}"))
         }
-        Some(_) if unexplained > options.margin => {
-            let apart = format!("mean absolute difference {:.3}", grid.absolute_difference);
-            let seeds = format!("{:.3} more than seeds explain", unexplained);
-            (Verdict::Undecided, format!("{found}; {apart}, {seeds}"))
+        Some(_) if !within => {
+            let wide = "a difference that matters is not excluded";
+            (Verdict::Undecided, format!("{found}; {differences}: {wide}"))
         }
         Some(_) => (Verdict::Agree, found),
     };
@@ -147,12 +156,11 @@ fn compare(
         };
         let difference = aggregate.mean - published.mean;
         let least = distributions[i].last().copied().unwrap_or(1.0);
-        let verdict = if adjusted[i] <= options.level {
-            Verdict::Disagree
-        } else if least > options.level || difference.abs() > options.margin {
-            Verdict::Undecided
-        } else {
-            Verdict::Agree
+        let within = lies_within(interval, difference, options.margin);
+        let verdict = match adjusted[i] <= options.level {
+            true if !within => Verdict::Disagree,
+            false if !within || least > options.level => Verdict::Undecided,
+            _ => Verdict::Agree,
         };
         cells.push(CellComparison {
             x: pair.place.0.label.clone(),

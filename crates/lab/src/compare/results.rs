@@ -11,7 +11,7 @@ use crate::sweep::identity::RunId;
 use super::sample::{Sample, seeds, weights};
 use super::{
     CellComparison, Comparison, GridComparison, NotCompared, Options, Source, Verdict, areas,
-    known_mean, mean, measured, overall, range,
+    known_mean, lies_within, mean, measured, overall, range,
 };
 
 /// A version's cells by configuration: the grid and the cell.
@@ -201,15 +201,13 @@ fn compare(
         };
         let sizes = [our_samples[i].len(), their_samples[i].len()];
         let interval = bootstrap::of(values).filter(|_| sizes.iter().all(|&n| n > 1));
-        let within = interval.is_some_and(|interval| {
-            interval.low >= -options.margin && interval.high <= options.margin
-        });
-        let verdict = if adjusted[i] <= options.level {
-            Verdict::Disagree
-        } else if within && permutation::least_p(sizes[0], sizes[1]) <= options.level {
-            Verdict::Agree
-        } else {
-            Verdict::Undecided
+        let difference = of_ours.mean - of_theirs.mean;
+        let within = interval.is_some() && lies_within(interval, difference, options.margin);
+        let powerless = permutation::least_p(sizes[0], sizes[1]) > options.level;
+        let verdict = match adjusted[i] <= options.level {
+            true if !within => Verdict::Disagree,
+            false if !within || powerless => Verdict::Undecided,
+            _ => Verdict::Agree,
         };
         cells.push(CellComparison {
             x: pair.place.0.label.clone(),
@@ -217,7 +215,7 @@ fn compare(
             ours: of_ours,
             theirs: of_theirs,
             diverged: ours.0.counts(pair.ours).diverged,
-            difference: of_ours.mean - of_theirs.mean,
+            difference,
             interval,
             p: p[i],
             adjusted_p: adjusted[i],
@@ -297,26 +295,20 @@ fn judge(grid: &mut GridComparison, options: &Options) {
         grid.absolute_difference,
         grid.expected_absolute_difference.unwrap_or(f64::NAN)
     );
+    let within = grid.interval.is_some() && grid.within(options.margin);
     (grid.verdict, grid.reason) = if grid.same_runs == runs && grid.absolute_difference == 0.0 {
         (Verdict::Agree, format!("the same {runs} runs, to the bit"))
+    } else if grid.adjusted_p <= options.level && within {
+        (Verdict::Agree, format!("{found}: more than chance, but less than matters"))
     } else if grid.adjusted_p <= options.level {
         (Verdict::Disagree, found)
     } else if grid.least_p > options.level {
         let least = format!("with so few seeds no difference has p below {:.2}", grid.least_p);
         (Verdict::Undecided, format!("{found}; {least}"))
+    } else if !within {
+        let wide = "a difference that matters is not excluded";
+        (Verdict::Undecided, format!("{found}; {wide}"))
     } else {
-        match grid.interval {
-            Some(i) if i.low >= -options.margin && i.high <= options.margin => {
-                (Verdict::Agree, found)
-            }
-            Some(i) => {
-                let wide = format!(
-                    "the mean difference may be {:.3} to {:.3}, beyond {}",
-                    i.low, i.high, options.margin
-                );
-                (Verdict::Undecided, format!("{found}; {wide}"))
-            }
-            None => (Verdict::Undecided, format!("{found}; a single seed has no spread")),
-        }
+        (Verdict::Agree, found)
     };
 }

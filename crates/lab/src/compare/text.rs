@@ -2,6 +2,7 @@
 
 use super::{CellComparison, Comparison, GridComparison, Verdict};
 use crate::statistics::bootstrap::Interval;
+use crate::sweep::map::Aggregate;
 
 /// Cells that are shown of each grid.
 const MOST_CELLS: usize = 3;
@@ -9,15 +10,14 @@ const MOST_CELLS: usize = 3;
 /// Everything a reader needs to judge.
 pub fn text(comparison: &Comparison) -> String {
     let ours = &comparison.ours;
-    let mut text = format!("ours:   {} ({} runs)\n", ours.name, ours.runs);
+    let mut text = wrapped("ours:   ", &format!("{} ({} runs)", ours.name, ours.runs));
     text += &match comparison.theirs.runs {
         0 => "theirs: published by the paper's authors (arXiv 2005.09561), five seeds\n".to_owned(),
-        runs => format!("theirs: {} ({runs} runs)\n", comparison.theirs.name),
+        runs => wrapped("theirs: ", &format!("{} ({runs} runs)", comparison.theirs.name)),
     };
     let figure = if comparison.figure == "val_accuracy" { "validation" } else { "training" };
-    text += &format!(
-        "{figure} accuracy; of each cell the best epoch's mean over the seeds, both sides\n"
-    );
+    text +=
+        &format!("{figure} accuracy, both sides: of each cell the best epoch of the seeds' mean\n");
     let mut settings: Vec<&str> = Vec::new();
     for grid in &comparison.grids {
         if !settings.contains(&grid.setting.as_str()) {
@@ -27,7 +27,7 @@ pub fn text(comparison: &Comparison) -> String {
     for setting in settings {
         let of = |grid: &&GridComparison| grid.setting == setting;
         let grids: Vec<_> = comparison.grids.iter().filter(of).collect();
-        text += &format!("\n{setting}\n");
+        text += &format!("\n{}", wrapped("", setting));
         text += &differences(&grids);
         text += &areas(&grids);
         text += &unfinished(&grids);
@@ -136,18 +136,11 @@ fn farthest(grid: &GridComparison) -> String {
     });
     let mut text = String::new();
     for cell in cells.iter().take(MOST_CELLS).filter(|cell| cell.difference.abs() > 0.005) {
-        let side = |a: &crate::sweep::map::Aggregate| {
-            format!("{:.3} ({:.3} to {:.3})", a.mean, a.min, a.max)
-        };
-        text += &format!(
-            "    {} {}, lr {}: {} against {}, {}\n",
-            grid.axis,
-            cell.x,
-            cell.learning_rate,
-            side(&cell.ours),
-            side(&cell.theirs),
-            cell.verdict.as_str()
-        );
+        let side = |a: &Aggregate| format!("{:.3} ({:.3}-{:.3})", a.mean, a.min, a.max);
+        let (ours, theirs) = (side(&cell.ours), side(&cell.theirs));
+        let place = format!("{} {} lr {}", grid.axis, cell.x, cell.learning_rate);
+        let verdict = cell.verdict.as_str();
+        text += &wrapped("    ", &format!("{place}: {ours} vs {theirs} {verdict}"));
     }
     text
 }

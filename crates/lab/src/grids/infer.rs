@@ -4,7 +4,8 @@
 //! runs that agree in everything else (learning rate and seed aside) have several values of it.
 //! The key that does so for most runs is taken first; runs that it does not explain are tried
 //! with the next, together with those already placed, so that the crossing of a sweep over
-//! widths and one over layers is part of both. A single run goes where its published cell is.
+//! widths and one over layers is part of both. A run without such companions, or with many that
+//! are placed already, goes where its published cell is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +54,11 @@ fn group_memberships(runs: &[RunRecord], group: &[usize]) -> Vec<(usize, Members
                 row.iter().any(|&i| keys[i].get(axis) != keys[row[0]].get(axis))
             };
             let rows = rows.values().filter(several);
-            let rows = rows.filter(|row| row.iter().any(|i| left.contains(i)));
+            // A stray run does not make an axis of what others have in common.
+            let new = |row: &&Vec<usize>| {
+                2 * row.iter().filter(|i| left.contains(i)).count() >= row.len()
+            };
+            let rows = rows.filter(new);
             rows.flatten().copied().collect::<Vec<_>>()
         };
         let all: Vec<_> = candidates.iter().map(explained).collect();

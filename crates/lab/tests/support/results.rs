@@ -9,6 +9,7 @@ use nap::sweep::identity::RunId;
 use nap::sweep::record::{RunRecord, Wall};
 use nap::sweep::spec::SweepSpec;
 use nap_engine::config::RunConfig;
+use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Evaluation};
 
 fn wall() -> Wall {
@@ -20,15 +21,16 @@ fn wall() -> Wall {
     }
 }
 
-/// A finished run of a task without cases, by its validation accuracies; the training accuracy
-/// is half of them.
+/// A finished run by its validation accuracies, which are those of its cases, too; the training
+/// accuracies are half of them.
 pub fn record(config: &RunConfig, accuracies: &[f64]) -> RunRecord {
+    let cases = Task::new(&config.task).cases().len();
     let epoch = |(at, &accuracy): (usize, &f64)| EpochRecord {
         epoch: at + 1,
         train_loss: 1.0,
         train_accuracy: accuracy / 2.0,
-        train_cases: Vec::new(),
-        validation: Evaluation { loss: 1.0, accuracy, cases: Vec::new() },
+        train_cases: vec![accuracy / 2.0; cases],
+        validation: Evaluation { loss: 1.0, accuracy, cases: vec![accuracy; cases] },
         diverged: false,
     };
     let history: Vec<_> = accuracies.iter().enumerate().map(epoch).collect();
