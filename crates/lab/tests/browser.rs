@@ -166,7 +166,7 @@ fn the_page_does_what_it_says() {
 
     // One value in place of three; training in place of validation.
     browser.evaluate("document.querySelector('input[value=mean]').click()");
-    assert_eq!(pixel(&mut browser, NAP, (0, 0)), [16, 51, 108], "cividis at 0.1");
+    assert_eq!(pixel(&mut browser, NAP, (0, 0)), [16, 51, 109], "cividis at 0.1");
     browser.evaluate("document.querySelector('input[value=seeds]').click()");
     browser.evaluate("document.querySelector('input[name=split][value=\"0\"]').click()");
     assert_eq!(pixel(&mut browser, NAP, (6, 9)), [115, 121, 128]);

@@ -4,19 +4,21 @@ function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
     head.querySelector("button").addEventListener("click", () => {
-      const down = head.getAttribute("aria-sort") !== "descending";
+      // Names from A, figures from the largest; then the other way round.
+      const sorted = head.getAttribute("aria-sort");
+      const down = column === 0 ? sorted === "ascending" : sorted !== "descending";
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const body = table.tBodies[0];
       const key = (row) => row.cells[column].dataset.sort;
-      const sorted = [...body.rows].sort((a, b) => {
+      const rows = [...body.rows].sort((a, b) => {
         const [p, q] = [key(a), key(b)];
         // What is not known comes last either way.
         if (p === "" || q === "") return (p === "") - (q === "");
-        const order = column === 0 ? q.localeCompare(p) : q - p;
-        return down ? order : -order;
+        const order = column === 0 ? p.localeCompare(q) : p - q;
+        return down ? -order : order;
       });
-      body.append(...sorted);
+      body.append(...rows);
     });
   });
 }
