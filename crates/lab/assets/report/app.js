@@ -68,7 +68,7 @@ function buildKey() {
       swatch([20, 60, 230], "one does"), swatch([25, 30, 40], "none does"));
   } else if (state.show === "cases") {
     key.push(element("span", {}, element("b", {}, "Red “argmin” case, green “first”, blue “argmax”:")),
-      swatch([250, 250, 250], "all three"), swatch([10, 250, 10], "only “first”"), swatch([250, 40, 40], "only “argmin”"), swatch([10, 10, 10], "none"));
+      swatch([250, 250, 250], "all three"), swatch([245, 250, 10], "“first” and “argmin”"), swatch([10, 250, 10], "only “first”"), swatch([10, 10, 10], "none"));
   } else key.push(element("span", {}, element("b", {}, `Accuracy, ${{ worst: "worst seed", mean: "mean", best: "best seed" }[state.show]}`)), ramp("0", CIVIDIS, "100 %"));
   if (maps.some((entry) => entry.side === "difference")) {
     key.push(ramp("ours lower by 30 points", [LESS[0], LESS[1], hex("--neutral"), ...MORE], "higher by 30"));

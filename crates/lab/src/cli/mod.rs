@@ -48,6 +48,7 @@ Examples:
   nap train --model bert --seed 1         the same with a softmax transformer
   nap eval runs/mode-nap-d32-lr0.000729-s0 --seq 512
   nap sweep mode-dim --x 8..32 --seeds 2  part of the paper's sweep over widths, resumable
+  nap report sweeps/mode-dim              maps and curves in one page, beside the published
   nap config --preset paper               every setting of the paper's defaults, explained";
 
 #[derive(Debug, Subcommand)]

@@ -1,7 +1,7 @@
 //! Learning curves of every cell of a model: mean and band over the seeds, the published ones
 //! behind ours.
 
-use super::svg::{Anchor, INK, RULE, SOFT, Svg};
+use super::svg::{self, Anchor, INK, RULE, SOFT, Svg};
 use super::{Split, colour};
 use crate::published::Band;
 use crate::report::panel::{Panel, Source};
@@ -17,9 +17,6 @@ pub fn draw(panel: &Panel, model: usize, split: Split) -> Svg {
         (left + x as f64 * (CHART.0 + GAP.0), TOP + rate as f64 * (CHART.1 + GAP.1))
     };
     let (right, bottom) = place(panel.xs.len(), panel.rates.len());
-    let mut svg = Svg::new((right + 12.0).max(480.0), bottom + 32.0);
-    let name = &panel.models[model].label;
-    svg.strong((16.0, 24.0), &format!("{name}. {}", panel.title), 15.0, INK);
     let ours = panel.grid(model, Source::Ours);
     let published = panel.grid(model, Source::Published);
     let lines = match (ours, published) {
@@ -27,7 +24,15 @@ pub fn draw(panel: &Panel, model: usize, split: Split) -> Svg {
         (Some(_), None) => "line: mean, band: worst to best seed",
         _ => "published; line: mean, band: worst to best of five seeds",
     };
+    let theirs = match ours {
+        Some(_) => "stroke-width=\"1\" stroke-dasharray=\"3 2\"",
+        None => "stroke-width=\"1.4\"",
+    };
     let what = format!("{} accuracy from 0 to 1 over the epochs; {lines}", split.title());
+    let title = format!("{}. {}", panel.models[model].label, panel.title);
+    let texts = svg::width(&what, 12.0).max(svg::width(&title, 15.5)) + 32.0;
+    let mut svg = Svg::new((right + 12.0).max(texts).ceil(), bottom + 32.0);
+    svg.strong((16.0, 24.0), &title, 15.0, INK);
     svg.text((16.0, 42.0), &what, 12.0, SOFT, Anchor::Start);
     for (x, level) in panel.xs.iter().enumerate() {
         let at = (place(x, 0).0 + CHART.0 / 2.0, TOP - 8.0);
@@ -49,13 +54,7 @@ pub fn draw(panel: &Panel, model: usize, split: Split) -> Svg {
             };
             let grey = if ours.is_some() { "#6e6e6e" } else { paint };
             if let Some(band) = band(Source::Published) {
-                curve(
-                    &mut svg,
-                    band,
-                    (left, top),
-                    grey,
-                    "stroke-width=\"1\" stroke-dasharray=\"3 2\"",
-                );
+                curve(&mut svg, band, (left, top), grey, theirs);
             }
             if let Some(band) = band(Source::Ours) {
                 curve(&mut svg, band, (left, top), paint, "stroke-width=\"1.6\"");

@@ -1,6 +1,6 @@
 //! Maps: a block per cell, the axis across, learning rates down, models side by side.
 
-use super::svg::{Anchor, HATCH, INK, SOFT, Svg};
+use super::svg::{self, Anchor, HATCH, INK, SOFT, Svg};
 use super::{Split, colour};
 use crate::report::panel::{CellValues, Panel, Source};
 
@@ -78,19 +78,19 @@ pub fn draw(panel: &Panel, show: Show, split: Split, epoch: Option<usize>) -> Sv
     let last = layout.corner((models - 1, rows.len() - 1), (0, 0));
     let (width, bottom) = (last.0 + map_width + 16.0, last.1 + map_height);
     let height = bottom + 62.0;
-    let mut svg = Svg::new(width.max(560.0).ceil(), height.ceil());
-    svg.strong((16.0, 24.0), &panel.title, 15.0, INK);
-    let when = match (epoch, show) {
-        (Some(epoch), _) => format!("epoch {epoch} of {}", panel.epochs()),
-        (None, Show::Cases) => "each case at its best epoch".to_owned(),
-        (None, _) => "each at its best epoch".to_owned(),
+    let when = match epoch {
+        Some(epoch) => format!("epoch {epoch} of {}", panel.epochs()),
+        None => "each at its best epoch".to_owned(),
     };
     let what = match show {
         Show::Seeds => "red worst, green mean, blue best seed",
-        Show::Cases => "red “argmin”, green “first”, blue “argmax” case, means over the seeds",
+        Show::Cases => "red “argmin”, green “first”, blue “argmax” case",
         Show::Difference => "our mean less the published mean",
     };
     let about = format!("{} accuracy: {what}; {when}", split.title());
+    let texts = svg::width(&about, 12.0).max(svg::width(&panel.title, 15.5)) + 32.0;
+    let mut svg = Svg::new(width.max(texts).ceil(), height.ceil());
+    svg.strong((16.0, 24.0), &panel.title, 15.0, INK);
     svg.text((16.0, 42.0), &about, 12.0, SOFT, Anchor::Start);
     for (row, &source) in rows.iter().enumerate() {
         heading(&mut svg, panel, &layout, row, source, show);
@@ -237,8 +237,8 @@ fn key(svg: &mut Svg, show: Show, (x, y): (f64, f64)) {
     let entries: [([u8; 3], &str); 4] = match show {
         Show::Cases => [
             ([250, 250, 250], "all cases"),
+            ([245, 250, 10], "“first” and “argmin”"),
             ([10, 250, 10], "only “first”"),
-            ([250, 40, 40], "only “argmin”"),
             ([10, 10, 10], "none"),
         ],
         _ => [
@@ -255,6 +255,6 @@ fn key(svg: &mut Svg, show: Show, (x, y): (f64, f64)) {
         svg.block((at + 1.0, y + 1.0), (8.0, 8.0), rgb);
         svg.end_crisp();
         svg.text((at + 15.0, y + 9.0), text, 10.5, SOFT, Anchor::Start);
-        at += 38.0 + 5.0 * text.chars().count() as f64;
+        at += 34.0 + svg::width(text, 10.5);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 
 use super::fonts;
@@ -27,6 +27,8 @@ pub fn pixels(svg: &str, scale: f64) -> anyhow::Result<Pixmap> {
     let length = |x: f32| (f64::from(x) * scale).round() as u32;
     let mut pixmap = Pixmap::new(length(size.width()), length(size.height()))
         .context("the picture is too large")?;
+    // A fraction of a pixel at the edges would stay transparent.
+    pixmap.fill(Color::WHITE);
     let scale = scale as f32;
     resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixmap.as_mut());
     Ok(pixmap)

@@ -147,6 +147,11 @@ pub fn raised(text: &str) -> String {
     format!("{base}{}{}", up.collect::<String>(), raised(&exponent[digits..]))
 }
 
+/// About how wide a text is.
+pub fn width(text: &str, size: f64) -> f64 {
+    0.54 * size * text.chars().count() as f64
+}
+
 /// #rrggbb.
 pub fn hex([r, g, b]: [u8; 3]) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")

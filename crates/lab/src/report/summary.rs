@@ -207,3 +207,83 @@ fn bar(share: f64, interval: Option<Interval>) -> String {
         72.0 * share
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grids::Level;
+    use crate::published::Band;
+    use crate::report::panel::{Model, SplitValues};
+
+    /// Two seeds' accuracies in two epochs.
+    fn cell(runs: [[f64; 2]; 2], best: [f64; 3]) -> CellValues {
+        let mean = (0..2).map(|epoch| (runs[0][epoch] + runs[1][epoch]) / 2.0).collect();
+        let validation = SplitValues {
+            best,
+            band: Band { mean, ..Band::default() },
+            runs: runs.map(Vec::from).to_vec(),
+            ..SplitValues::default()
+        };
+        CellValues {
+            seeds: vec![0, 1],
+            steps_per_epoch: Some(100),
+            step_ms: vec![10.0, 30.0],
+            splits: [SplitValues::default(), validation],
+            ..CellValues::default()
+        }
+    }
+
+    /// One value of the axis, three learning rates, of which the last has no results.
+    fn panel() -> Panel {
+        let level = |x: f64| Level { label: x.to_string(), number: Some(x) };
+        let learns = cell([[0.2, 0.96], [0.3, 0.97]], [0.96, 0.965, 0.97]);
+        let wavers = cell([[0.9, 0.4], [0.1, 0.45]], [0.4, 0.5, 0.9]);
+        let text = String::new;
+        Panel {
+            slug: text(),
+            name: "mode by dim".to_owned(),
+            title: text(),
+            lead: text(),
+            axis: ("dim".to_owned(), "width d".to_owned()),
+            xs: vec![level(8.0)],
+            rates: vec![level(0.1), level(0.01), level(0.001)],
+            models: vec![Model { name: "nap".to_owned(), label: "NAP".to_owned() }],
+            grids: vec![ModelGrid {
+                model: 0,
+                source: Source::Ours,
+                seeds: 2,
+                epochs: 2,
+                about: text(),
+                cells: vec![Some(learns), Some(wavers), None],
+            }],
+        }
+    }
+
+    #[test]
+    fn figures_are_those_computed_by_hand() {
+        let panel = panel();
+        let summary = Summary::of(&panel, &panel.grids[0]);
+        assert_eq!((summary.cells, summary.best), (2, Some((0, 0, 0.965))));
+        // Seed 0 alone, a quarter of the draws, passes 50 % in both cells; other draws in one.
+        let interval = |low, high| Some(Interval { low, high });
+        let expected =
+            [(0.5, interval(0.5, 1.0)), (0.5, interval(0.5, 0.5)), (0.0, interval(0.0, 0.0))];
+        assert_eq!(summary.robust, expected);
+        assert!((summary.decades - 1.0).abs() < 1e-12);
+        assert_eq!((summary.steps, summary.step_ms), (Some(200), Some(20.0)));
+        let row = row(&panel, &panel.grids[0]);
+        assert!(row.contains("ours, 2 of 3 cells") && row.contains("50 <small>50–100</small>"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_figure() {
+        let mut panel = panel();
+        panel.grids[0].cells = vec![None, None, None];
+        let summary = Summary::of(&panel, &panel.grids[0]);
+        assert_eq!((summary.cells, summary.best, summary.steps), (0, None, None));
+        assert!(
+            summary.robust.iter().all(|(share, interval)| share.is_nan() && interval.is_none())
+        );
+        assert_eq!(row(&panel, &panel.grids[0]).matches("<td data-sort=\"\">–</td>").count(), 8);
+    }
+}
