@@ -146,8 +146,14 @@ fn settings_and_versions_are_never_mixed() {
     // Other settings have no published counterpart; another version has.
     let published = |at: usize| results.grids[at].published_grid().is_some();
     assert_eq!([0, 2, 4].map(published), [true, false, true]);
-    // The same runs twice are the same runs.
-    assert_eq!(read(&[&a, &a]).runs.len(), read(&[&a]).runs.len());
+    // The same runs twice are the same runs; where they differ, it is said.
+    let twice = read(&[&a, &a]);
+    assert_eq!((twice.runs.len(), twice.notes.len()), (24, 0));
+    let c = dir.path().join("c");
+    sweep(&c, SWEEP, |run| Some(record(&run.config, &[0.4])));
+    let differing = read(&[&a, &c]);
+    assert_eq!(differing.runs.len(), 24);
+    assert!(differing.notes[0].starts_with("24 runs have other records"), "{:?}", differing.notes);
 }
 
 #[test]

@@ -88,10 +88,11 @@ fn twenty_thousand_runs() {
     let grid = Grid::new(&spec).unwrap();
     assert_eq!(grid.runs.len(), 20_000);
     generate(&dir.path().join("many"), &grid);
-    let commands: [(&[&str], &str); 3] = [
+    let commands: [(&[&str], &str); 4] = [
         (&["status", "many"], "sweep many: 19900 of 20000 runs finished"),
         (&["plan", "many.toml", "--out", "many"], "20000 runs, 19900 done, 100 to do"),
         (&["export", "many", "-o", "out", "--csv"], "19900 runs that ended, in out"),
+        (&["compare", "many", "many/journal"], "agree: 2 of 2 grids agree"),
     ];
     for (arguments, expected) in commands {
         let (said, most) = measured(nap(dir.path()).args(arguments));

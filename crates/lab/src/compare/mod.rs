@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::grids::{Counts, Grid, Results};
 use crate::statistics::bootstrap::Interval;
-use crate::statistics::robustness::THRESHOLDS;
+use crate::statistics::robustness::{THRESHOLDS, robust_area};
 use crate::sweep::map::Aggregate;
 use headline::Headline;
 pub use published::with_published;
@@ -261,12 +261,6 @@ fn range(counts: impl Iterator<Item = usize> + Clone) -> [usize; 2] {
     [counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0)]
 }
 
-/// The mean; NaN of nothing.
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let n = values.len() as f64;
-    values.sum::<f64>() / n
-}
-
 /// The mean of the values that are known; NaN of none.
 fn known_mean(values: impl Iterator<Item = f64>) -> f64 {
     let known = values.filter(|x| !x.is_nan());
@@ -274,15 +268,15 @@ fn known_mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count as f64
 }
 
-/// Robust areas of both sides from the worst seeds of their cells.
-fn areas(ours: &[f64], theirs: &[f64]) -> Vec<Area> {
-    use crate::statistics::robustness::robust_area;
-    let area = |threshold| Area {
-        threshold,
-        ours: robust_area(ours.iter().copied(), threshold),
-        ours_interval: None,
-        theirs: robust_area(theirs.iter().copied(), threshold),
-        theirs_interval: None,
+/// Robust areas of both sides from the worst seeds of their cells, with intervals.
+fn areas(
+    worst: &[Vec<f64>; 2],
+    intervals: &[[Option<Interval>; THRESHOLDS.len()]; 2],
+) -> Vec<Area> {
+    let area = |(i, &threshold): (usize, &f64)| {
+        let of = |side: usize| robust_area(worst[side].iter().copied(), threshold);
+        let [ours_interval, theirs_interval] = [intervals[0][i], intervals[1][i]];
+        Area { threshold, ours: of(0), ours_interval, theirs: of(1), theirs_interval }
     };
-    THRESHOLDS.map(area).to_vec()
+    THRESHOLDS.iter().enumerate().map(area).collect()
 }

@@ -4,14 +4,14 @@ use nap_engine::model::family;
 
 use crate::grids::{Cell, Grid, Level, Results};
 use crate::published;
-use crate::statistics::bootstrap::{DRAWS, Draws};
-use crate::statistics::robustness::{THRESHOLDS, robust_area};
-use crate::statistics::{bootstrap, multiple, outside, rank};
+use crate::statistics::robustness::THRESHOLDS;
+use crate::statistics::{multiple, outside, rank};
+use crate::sweep::map::Aggregate;
 
-use super::sample::{Sample, seeds, weights};
+use super::sample::{Sample, Side, difference_intervals, differences, seeds};
 use super::{
     CellComparison, Comparison, GridComparison, NotCompared, Options, Outside, Source, Verdict,
-    areas, headline, known_mean, lies_within, mean, measured, overall, range,
+    areas, headline, known_mean, lies_within, measured, overall, range,
 };
 
 /// A test must be able to notice if this share of the runs lies outside the published range:
@@ -96,7 +96,6 @@ struct Pair<'a> {
     place: (&'a Level, &'a Level),
     cell: &'a Cell,
     published: &'static published::Cell,
-    sample: Sample<'a>,
 }
 
 /// A grid but for its verdict, in which the number of grids takes part, and the distribution of
@@ -107,75 +106,61 @@ fn compare(
     options: &Options,
 ) -> Result<(GridComparison, Vec<f64>), String> {
     let figure = options.figure;
-    let all = seeds(results, grid.cells.values());
-    let mut pairs = Vec::new();
-    for (&(x, rate), cell) in &grid.cells {
-        let Some(published) = grid.published(cell) else { continue };
-        let sample = Sample::of(results, cell, figure, &all);
-        if !sample.is_empty() {
-            pairs.push(Pair { place: (&grid.xs[x], &grid.rates[rate]), cell, published, sample });
-        }
-    }
+    let pairs: Vec<Pair> = grid
+        .cells
+        .iter()
+        .filter_map(|(&(x, rate), cell)| {
+            results.aggregate(cell, figure)?;
+            let place = (&grid.xs[x], &grid.rates[rate]);
+            Some(Pair { place, cell, published: grid.published(cell)? })
+        })
+        .collect();
     if pairs.is_empty() {
         return Err(why_none(results, grid, figure));
     }
-    let every = vec![1.0; all.len()];
-    let ours: Vec<f64> = pairs.iter().map(|pair| pair.sample.mean(&every)).collect();
-    let of = |pair: &Pair| pair.published.aggregate(figure);
-    let theirs: Vec<f64> = pairs.iter().map(|p| of(p).map_or(f64::NAN, |a| a.mean)).collect();
-    let worst: Vec<f64> = pairs.iter().map(|pair| pair.sample.worst(&every)).collect();
-    let their_worst: Vec<f64> = pairs.iter().map(|p| of(p).map_or(f64::NAN, |a| a.min)).collect();
-    let drawn = draw(&pairs, &theirs, all.len());
-    let mut robust_areas = areas(&worst, &their_worst);
-    for (area, values) in robust_areas.iter_mut().zip(drawn.areas) {
-        area.ours_interval = bootstrap::of(values);
-    }
-    let counts: Vec<[usize; 2]> = pairs.iter().map(|pair| count_outside(pair, figure)).collect();
-    let distributions: Vec<Vec<f64>> = pairs
-        .iter()
-        .map(|pair| outside::distribution(pair.sample.len(), pair.published.runs as usize))
-        .collect();
+    let seeds = seeds(results, pairs.iter().map(|pair| pair.cell));
+    let side = Side::of(results, pairs.iter().map(|pair| pair.cell), figure, &seeds);
+    let theirs: Vec<Aggregate> =
+        pairs.iter().filter_map(|pair| pair.published.aggregate(figure)).collect();
+    let their_means: Vec<f64> = theirs.iter().map(|aggregate| aggregate.mean).collect();
+    let their_worst = theirs.iter().map(|aggregate| aggregate.min).collect();
+    let means = side.means(&side.every());
+    let difference = differences(&means, &their_means);
+    let draws = side.draws(side.seeds, 0);
+    let drawn: Vec<_> = draws.iter().map(|weights| side.means(weights)).collect();
+    let (interval, cell_intervals) = difference_intervals(
+        &drawn.iter().map(|means| differences(means, &their_means)).collect::<Vec<_>>(),
+    );
+    let five = range(theirs.iter().map(|aggregate| aggregate.runs));
+    let (outside, distributions, counts) = outside_of(&pairs, &side, figure);
     let total = outside::sum(distributions.iter().map(Vec::as_slice));
-    let outside = Outside {
-        runs: pairs.iter().map(|pair| pair.sample.len()).sum(),
-        last_epoch: counts.iter().map(|[last, _]| last).sum(),
-        best_epoch: counts.iter().map(|[_, best]| best).sum(),
-        expected: total.iter().enumerate().map(|(k, p)| k as f64 * p).sum(),
-        noticeable: None,
-    };
     let p: Vec<f64> =
-        distributions.iter().zip(&counts).map(|(d, &[last, _])| outside::tail(d, last)).collect();
+        distributions.iter().zip(&counts).map(|(d, &last)| outside::tail(d, last)).collect();
     let adjusted = multiple::benjamini_hochberg(&p);
-    let intervals = drawn.cells.into_iter().map(bootstrap::of);
     let mut cells = Vec::new();
-    for (i, (pair, interval)) in pairs.iter().zip(intervals).enumerate() {
-        let (Some(aggregate), Some(published)) =
-            (results.aggregate(pair.cell, figure), pair.published.aggregate(figure))
-        else {
-            continue;
-        };
-        let difference = aggregate.mean - published.mean;
-        let least = distributions[i].last().copied().unwrap_or(1.0);
-        let within = lies_within(interval, difference, options.margin);
-        let verdict = match adjusted[i] <= options.level {
+    for (at, pair) in pairs.iter().enumerate() {
+        let Some(ours) = results.aggregate(pair.cell, figure) else { continue };
+        let interval = cell_intervals.get(at).copied().flatten().filter(|_| ours.runs > 1);
+        let within = lies_within(interval, difference[at], options.margin);
+        let powerless = distributions[at].last().is_none_or(|&least| least > options.level);
+        let verdict = match adjusted[at] <= options.level {
             true if !within => Verdict::Disagree,
-            false if !within || least > options.level => Verdict::Undecided,
+            false if !within || powerless => Verdict::Undecided,
             _ => Verdict::Agree,
         };
         cells.push(CellComparison {
             x: pair.place.0.label.clone(),
             learning_rate: pair.place.1.label.clone(),
-            ours: aggregate,
-            theirs: published,
+            ours,
+            theirs: theirs[at],
             diverged: results.counts(pair.cell).diverged,
-            difference,
+            difference: difference[at],
             interval,
-            p: p[i],
-            adjusted_p: adjusted[i],
+            p: p[at],
+            adjusted_p: adjusted[at],
             verdict,
         });
     }
-    let differences = || ours.iter().zip(&theirs).map(|(a, b)| a - b);
     let comparison = GridComparison {
         model: grid.setting.model.clone(),
         setting: grid.setting.panel_label(),
@@ -188,16 +173,16 @@ fn compare(
             grid.published_grid().map_or(0, |grid| grid.cells.len()),
         ],
         counts: results.grid_counts(grid),
-        seeds: [
-            range(pairs.iter().map(|pair| pair.sample.len())),
-            range(pairs.iter().map(|pair| pair.published.runs as usize)),
-        ],
-        difference: mean(differences()),
-        interval: bootstrap::of(drawn.differences),
-        absolute_difference: mean(differences().map(f64::abs)),
-        expected_absolute_difference: drawn.expected,
-        rank_correlation: rank::spearman(&ours, &theirs),
-        robust_areas,
+        seeds: [range(side.samples.iter().map(Sample::len)), five],
+        difference: known_mean(difference.iter().copied()),
+        interval,
+        absolute_difference: known_mean(difference.iter().map(|x| x.abs())),
+        expected_absolute_difference: expected(&side, &drawn, five[1]),
+        rank_correlation: rank::spearman(&means, &their_means),
+        robust_areas: areas(
+            &[side.worst(&side.every()), their_worst],
+            &[side.area_intervals(&draws), [None; THRESHOLDS.len()]],
+        ),
         p: outside::tail(&total, outside.last_epoch),
         adjusted_p: f64::NAN,
         least_p: outside::tail(&total, outside.runs),
@@ -208,9 +193,31 @@ fn compare(
     Ok((comparison, total))
 }
 
+/// Runs outside the published ranges: over all cells; and by cell the distribution of their
+/// number, and the number itself.
+fn outside_of(pairs: &[Pair], side: &Side, figure: &str) -> (Outside, Vec<Vec<f64>>, Vec<usize>) {
+    let cells = || pairs.iter().map(|pair| pair.published).zip(&side.samples);
+    let counts: Vec<[usize; 2]> =
+        cells().map(|(published, sample)| count_outside(published, sample, figure)).collect();
+    let distributions: Vec<Vec<f64>> = cells()
+        .map(|(published, sample)| outside::distribution(sample.len(), published.runs as usize))
+        .collect();
+    let expected = |(published, sample): (&published::Cell, &Sample)| {
+        2.0 * sample.len() as f64 / f64::from(published.runs + 1)
+    };
+    let outside = Outside {
+        runs: side.samples.iter().map(Sample::len).sum(),
+        last_epoch: counts.iter().map(|[last, _]| last).sum(),
+        best_epoch: counts.iter().map(|[_, best]| best).sum(),
+        expected: cells().map(expected).sum(),
+        noticeable: None,
+    };
+    (outside, distributions, counts.into_iter().map(|[last, _]| last).collect())
+}
+
 /// How many runs of a cell lie outside the published range: in the last epoch, where every run
 /// counts with one value, and by their best epochs.
-fn count_outside(pair: &Pair, figure: &str) -> [usize; 2] {
+fn count_outside(published: &published::Cell, sample: &Sample, figure: &str) -> [usize; 2] {
     // The published values have four decimals.
     let rounded = |x: f64| (x * 1e4).round() / 1e4;
     let outside = |x: f64, min: f64, max: f64| {
@@ -218,61 +225,29 @@ fn count_outside(pair: &Pair, figure: &str) -> [usize; 2] {
         usize::from(x < rounded(min) || x > rounded(max))
     };
     let mut counts = [0; 2];
-    let band = pair.published.curves().and_then(|curves| curves.figure(figure));
+    let band = published.curves().and_then(|curves| curves.figure(figure));
     if let Some(band) = band
         && let (Some(min), Some(max)) = (band.min.last(), band.max.last())
     {
-        let last = pair.sample.curves().filter_map(|curve| curve.get(band.min.len() - 1));
+        let last = sample.curves().filter_map(|curve| curve.get(band.min.len() - 1));
         counts[0] = last.map(|&x| outside(x, *min, *max)).sum();
     }
-    if let Some(range) = pair.published.aggregate(figure) {
-        let best = pair.sample.curves().map(|curve| curve.iter().copied().fold(f64::NAN, f64::max));
+    if let Some(range) = published.aggregate(figure) {
+        let best = sample.curves().map(|curve| curve.iter().copied().fold(f64::NAN, f64::max));
         counts[1] = best.map(|x| outside(x, range.min, range.max)).sum();
     }
     counts
 }
 
-/// Figures of samples of our seeds; the published side stays as it is.
-#[derive(Default)]
-struct Drawn {
-    /// Difference of the means by cell and sample.
-    cells: Vec<Vec<f64>>,
-    /// Its mean over the cells, by sample.
-    differences: Vec<f64>,
-    /// Robust area by threshold and sample.
-    areas: [Vec<f64>; THRESHOLDS.len()],
-    /// The mean absolute difference between a sample of as many seeds as we have and one of as
-    /// many as the published side has, both drawn from ours.
-    expected: Option<f64>,
-}
-
-fn draw(pairs: &[Pair], theirs: &[f64], seeds: usize) -> Drawn {
-    let mut drawn = Drawn { cells: vec![Vec::new(); pairs.len()], ..Drawn::default() };
-    if seeds < 2 {
-        return drawn;
-    }
-    let their_seeds = pairs.iter().map(|pair| pair.published.runs).max().unwrap_or(1) as usize;
-    let mut ours = Draws::new(seeds, seeds, 0);
-    let mut others = Draws::new(seeds, their_seeds, 1);
-    let mut apart = Vec::with_capacity(DRAWS);
-    for _ in 0..DRAWS {
-        let ours = weights(seeds, ours.draw());
-        let others = weights(seeds, others.draw());
-        let means: Vec<f64> = pairs.iter().map(|pair| pair.sample.mean(&ours)).collect();
-        for ((values, mean), published) in drawn.cells.iter_mut().zip(&means).zip(theirs) {
-            values.push(mean - published);
-        }
-        drawn.differences.push(known_mean(means.iter().zip(theirs).map(|(a, b)| a - b)));
-        let noise = pairs.iter().zip(&means).map(|(p, mean)| (p.sample.mean(&others) - mean).abs());
-        apart.push(known_mean(noise));
-        let worst: Vec<f64> = pairs.iter().map(|pair| pair.sample.worst(&ours)).collect();
-        for (values, threshold) in drawn.areas.iter_mut().zip(THRESHOLDS) {
-            let known = worst.iter().copied().filter(|x| !x.is_nan());
-            values.push(robust_area(known, threshold));
-        }
-    }
-    drawn.expected = Some(known_mean(apart.into_iter())).filter(|x| !x.is_nan());
-    drawn
+/// The mean absolute difference between samples of as many seeds as we have and samples of as
+/// many as the published side has, both drawn from ours.
+fn expected(side: &Side, drawn: &[Vec<f64>], theirs: usize) -> Option<f64> {
+    let others = side.draws(theirs, 1);
+    let apart = drawn.iter().zip(&others).map(|(means, weights)| {
+        let differences = differences(means, &side.means(weights));
+        known_mean(differences.into_iter().map(f64::abs))
+    });
+    Some(known_mean(apart)).filter(|x| !x.is_nan())
 }
 
 /// Why a grid has no published cell with runs.

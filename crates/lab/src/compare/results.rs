@@ -1,27 +1,25 @@
 //! With other results, of which every run is known.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use crate::grids::{Cell, Grid, Level, Results};
-use crate::statistics::bootstrap::{self, DRAWS, Draws};
-use crate::statistics::robustness::{THRESHOLDS, robust_area};
 use crate::statistics::{multiple, permutation, rank};
 use crate::sweep::identity::RunId;
+use crate::sweep::map::Aggregate;
 
-use super::sample::{Sample, seeds, weights};
+use super::sample::{Sample, Side, difference_intervals, differences, seeds};
 use super::{
     CellComparison, Comparison, GridComparison, NotCompared, Options, Source, Verdict, areas,
-    known_mean, lies_within, mean, measured, overall, range,
+    known_mean, lies_within, measured, overall, range,
 };
 
-/// A version's cells by configuration: the grid and the cell.
-type Index<'a> = HashMap<(u32, &'a str, RunId), (usize, &'a Cell)>;
-
-/// One side or the other: its name and what it holds.
-pub type Side<'a> = (&'a str, &'a Results);
-
-/// Compares two results, cell by cell of the same configuration.
-pub fn with_results(ours: Side, theirs: Side, options: &Options) -> Comparison {
+/// Compares two results, each with its name, cell by cell of the same configuration.
+pub fn with_results(
+    ours: (&str, &Results),
+    theirs: (&str, &Results),
+    options: &Options,
+) -> Comparison {
     let index = index(theirs.1);
     let mut not_compared = Vec::new();
     let mut matched: Vec<(&Grid, Vec<Match>)> = Vec::new();
@@ -42,16 +40,20 @@ pub fn with_results(ours: Side, theirs: Side, options: &Options) -> Comparison {
     let pairs = || matched.iter().flat_map(|(_, pairs)| pairs);
     let our_seeds = seeds(ours.1, pairs().map(|pair| pair.ours));
     let their_seeds = seeds(theirs.1, pairs().map(|pair| pair.theirs));
-    let compared: Vec<_> = matched
-        .iter()
-        .map(|(grid, pairs)| {
-            let sides = [(ours.1, our_seeds.as_slice()), (theirs.1, their_seeds.as_slice())];
-            compare(sides, grid, pairs, options)
-        })
-        .collect();
-    let (mut grids, statistics): (Vec<_>, Vec<_>) = compared.into_iter().unzip();
-    for (grid, adjusted) in grids.iter_mut().zip(permutation::adjusted_p(&statistics)) {
-        grid.adjusted_p = adjusted;
+    let mut grids = Vec::new();
+    let mut statistics = Vec::new();
+    for (grid, pairs) in &matched {
+        let sides = [
+            Side::of(ours.1, pairs.iter().map(|pair| pair.ours), options.figure, &our_seeds),
+            Side::of(theirs.1, pairs.iter().map(|pair| pair.theirs), options.figure, &their_seeds),
+        ];
+        statistics.push(relabelled(&sides));
+        grids.push(compare([ours.1, theirs.1], grid, pairs, &sides, options));
+    }
+    let adjusted = permutation::adjusted_p(&statistics);
+    for ((grid, statistics), adjusted) in grids.iter_mut().zip(&statistics).zip(adjusted) {
+        (grid.p, grid.adjusted_p) = (permutation::p_value(statistics), adjusted);
+        grid.expected_absolute_difference = Some(known_mean(statistics.iter().copied()));
         judge(grid, options);
     }
     let notes = [ours, theirs].into_iter().flat_map(|(name, results)| {
@@ -79,13 +81,16 @@ struct Match<'a> {
     their_grid: usize,
 }
 
+/// A version's cells by configuration: the grid and the cell.
+type Index<'a> = HashMap<(u32, &'a str, RunId), (usize, &'a Cell)>;
+
 fn index(results: &Results) -> Index<'_> {
     let mut index = Index::new();
     for (at, grid) in results.grids.iter().enumerate() {
-        let version = (grid.setting.numerics, grid.setting.precision.as_str());
+        let (numerics, precision) = (grid.setting.numerics, grid.setting.precision.as_str());
         for cell in grid.cells.values() {
             // A cell at the crossing of two sweeps is in two grids, with the same runs.
-            let entry = index.entry((version.0, version.1, cell.point)).or_insert((at, cell));
+            let entry = index.entry((numerics, precision, cell.point)).or_insert((at, cell));
             if entry.1.runs.len() < cell.runs.len() {
                 *entry = (at, cell);
             }
@@ -94,8 +99,8 @@ fn index(results: &Results) -> Index<'_> {
     index
 }
 
-/// The cells that both sides have, those of the other side of the same version if it has any,
-/// else of its latest.
+/// The cells that both sides have runs of: those of the other side of the same version, if it has
+/// any, else of its latest.
 fn matches<'a>(
     ours: &Results,
     theirs: &'a Results,
@@ -106,10 +111,10 @@ fn matches<'a>(
     let own = (grid.setting.numerics, grid.setting.precision.as_str());
     let all = theirs.grids.iter().map(|g| (g.setting.numerics, g.setting.precision.as_str()));
     let mut versions: Vec<_> = all.collect::<BTreeSet<_>>().into_iter().collect();
-    versions.sort_by_key(|version| (*version != own, std::cmp::Reverse(*version)));
-    let with = |version: (u32, &'a str)| -> Vec<Match<'a>> {
+    versions.sort_by_key(|version| (*version != own, Reverse(*version)));
+    let of_version = |(numerics, precision): (u32, &'a str)| -> Vec<Match<'a>> {
         let pairs = grid.cells.iter().filter_map(|(&(x, rate), cell)| {
-            let &(their_grid, other) = index.get(&(version.0, version.1, cell.point))?;
+            let &(their_grid, other) = index.get(&(numerics, precision, cell.point))?;
             ours.aggregate(cell, figure)?;
             theirs.aggregate(other, figure)?;
             let place = (&grid.xs[x], &grid.rates[rate]);
@@ -117,146 +122,98 @@ fn matches<'a>(
         });
         pairs.collect()
     };
-    versions.into_iter().map(with).find(|pairs| !pairs.is_empty()).unwrap_or_default()
+    versions.into_iter().map(of_version).find(|pairs| !pairs.is_empty()).unwrap_or_default()
 }
 
-/// A grid but for its verdict, and its statistic for every relabelling.
+/// A grid but for its test and its verdict, in which the other grids take part.
 fn compare(
-    [ours, theirs]: [(&Results, &[u64]); 2],
+    [ours, theirs]: [&Results; 2],
     grid: &Grid,
     pairs: &[Match],
+    sides: &[Side; 2],
     options: &Options,
-) -> (GridComparison, Vec<f64>) {
+) -> GridComparison {
     let figure = options.figure;
-    let our_samples: Vec<Sample> =
-        pairs.iter().map(|pair| Sample::of(ours.0, pair.ours, figure, ours.1)).collect();
-    let their_samples: Vec<Sample> =
-        pairs.iter().map(|pair| Sample::of(theirs.0, pair.theirs, figure, theirs.1)).collect();
-    let counts = [ours.1.len(), theirs.1.len()];
-    let every = counts.map(|n| vec![1.0; n]);
-    let means = |samples: &[Sample], weights: &[f64]| -> Vec<f64> {
-        samples.iter().map(|sample| sample.mean(weights)).collect()
-    };
-    let worst = |samples: &[Sample], weights: &[f64]| -> Vec<f64> {
-        samples.iter().map(|sample| sample.worst(weights)).collect()
-    };
-    let (a, b) = (means(&our_samples, &every[0]), means(&their_samples, &every[1]));
-    let differences = || a.iter().zip(&b).map(|(a, b)| a - b);
-
-    // Bootstrap over the seeds of each side.
-    let mut drawn_cells = vec![Vec::new(); pairs.len()];
-    let mut drawn = Vec::new();
-    let mut drawn_areas = [const { [const { Vec::new() }; THRESHOLDS.len()] }; 2];
-    if counts.iter().all(|&n| n > 1) {
-        let mut draws = [Draws::new(counts[0], counts[0], 0), Draws::new(counts[1], counts[1], 1)];
-        for _ in 0..DRAWS {
-            let [first, second] = &mut draws;
-            let (first, second) =
-                (weights(counts[0], first.draw()), weights(counts[1], second.draw()));
-            let (a, b) = (means(&our_samples, &first), means(&their_samples, &second));
-            for (values, (a, b)) in drawn_cells.iter_mut().zip(a.iter().zip(&b)) {
-                values.push(a - b);
-            }
-            drawn.push(known_mean(a.iter().zip(&b).map(|(a, b)| a - b)));
-            let sides = [worst(&our_samples, &first), worst(&their_samples, &second)];
-            for (areas, worst) in drawn_areas.iter_mut().zip(sides) {
-                for (values, threshold) in areas.iter_mut().zip(THRESHOLDS) {
-                    let known = worst.iter().copied().filter(|x| !x.is_nan());
-                    values.push(robust_area(known, threshold));
-                }
-            }
-        }
-    }
-    let mut robust_areas =
-        areas(&worst(&our_samples, &every[0]), &worst(&their_samples, &every[1]));
-    let [of_ours, of_theirs] = drawn_areas;
-    for ((area, ours), theirs) in robust_areas.iter_mut().zip(of_ours).zip(of_theirs) {
-        area.ours_interval = bootstrap::of(ours);
-        area.theirs_interval = bootstrap::of(theirs);
-    }
-
-    // Relabellings of all seeds at once, and of each cell's runs.
-    let joined: Vec<Sample> = our_samples
-        .iter()
-        .zip(&their_samples)
-        .map(|(ours, theirs)| ours.joined(theirs, counts[0]))
-        .collect();
-    let mut statistics = Vec::new();
-    permutation::relabellings(counts[0], counts[1], |first| {
-        let apart = joined.iter().map(|sample| apart(sample, first));
-        statistics.push(known_mean(apart));
-    });
-    let p: Vec<f64> =
-        joined.iter().zip(&our_samples).map(|(all, ours)| cell_p(all, ours.len())).collect();
+    let means = sides.each_ref().map(|side| side.means(&side.every()));
+    let worst = sides.each_ref().map(|side| side.worst(&side.every()));
+    let difference = differences(&means[0], &means[1]);
+    let draws = [0, 1].map(|side| sides[side].draws(sides[side].seeds, side as u64));
+    let drawn = draws[0].iter().zip(&draws[1]);
+    let drawn: Vec<_> =
+        drawn.map(|(a, b)| differences(&sides[0].means(a), &sides[1].means(b))).collect();
+    let (interval, cell_intervals) = difference_intervals(&drawn);
+    let intervals = [0, 1].map(|side| sides[side].area_intervals(&draws[side]));
+    let p: Vec<f64> = (0..pairs.len()).map(|at| cell_p(sides, at)).collect();
     let adjusted = multiple::benjamini_hochberg(&p);
-
     let mut cells = Vec::new();
-    let mut same_runs = 0;
-    for (i, (pair, values)) in pairs.iter().zip(drawn_cells).enumerate() {
-        same_runs += same(ours.0, pair.ours, theirs.0, pair.theirs);
-        let (Some(of_ours), Some(of_theirs)) =
-            (ours.0.aggregate(pair.ours, figure), theirs.0.aggregate(pair.theirs, figure))
-        else {
-            continue;
-        };
-        let sizes = [our_samples[i].len(), their_samples[i].len()];
-        let interval = bootstrap::of(values).filter(|_| sizes.iter().all(|&n| n > 1));
-        let difference = of_ours.mean - of_theirs.mean;
-        let within = interval.is_some() && lies_within(interval, difference, options.margin);
-        let powerless = permutation::least_p(sizes[0], sizes[1]) > options.level;
-        let verdict = match adjusted[i] <= options.level {
-            true if !within => Verdict::Disagree,
-            false if !within || powerless => Verdict::Undecided,
-            _ => Verdict::Agree,
-        };
-        cells.push(CellComparison {
+    for (at, pair) in pairs.iter().enumerate() {
+        let aggregates = (ours.aggregate(pair.ours, figure), theirs.aggregate(pair.theirs, figure));
+        let (Some(of_ours), Some(of_theirs)) = aggregates else { continue };
+        let mut cell = CellComparison {
             x: pair.place.0.label.clone(),
             learning_rate: pair.place.1.label.clone(),
             ours: of_ours,
             theirs: of_theirs,
-            diverged: ours.0.counts(pair.ours).diverged,
-            difference,
-            interval,
-            p: p[i],
-            adjusted_p: adjusted[i],
-            verdict,
-        });
+            diverged: ours.counts(pair.ours).diverged,
+            difference: difference[at],
+            interval: cell_intervals.get(at).copied().flatten(),
+            p: p[at],
+            adjusted_p: adjusted[at],
+            verdict: Verdict::Undecided,
+        };
+        cell.verdict = judge_cell(&mut cell, options);
+        cells.push(cell);
     }
     let their_grids: BTreeSet<usize> = pairs.iter().map(|pair| pair.their_grid).collect();
-    let their_cells = their_grids.iter().map(|&at| measured(theirs.0, &theirs.0.grids[at], figure));
-    // The seeds that this grid has.
-    let sizes = [
-        seeds(ours.0, pairs.iter().map(|pair| pair.ours)).len(),
-        seeds(theirs.0, pairs.iter().map(|pair| pair.theirs)).len(),
-    ];
-    let known: Vec<f64> = statistics.iter().copied().filter(|x| !x.is_nan()).collect();
-    let comparison = GridComparison {
+    let their_cells = their_grids.iter().map(|&at| measured(theirs, &theirs.grids[at], figure));
+    let our_seeds = seeds(ours, pairs.iter().map(|pair| pair.ours)).len();
+    let their_seeds = seeds(theirs, pairs.iter().map(|pair| pair.theirs)).len();
+    GridComparison {
         model: grid.setting.model.clone(),
         setting: grid.setting.panel_label(),
         axis: grid.setting.axis_name().to_owned(),
         verdict: Verdict::Undecided,
         reason: String::new(),
         compared: pairs.len(),
-        cells_of_each: [measured(ours.0, grid, figure), their_cells.sum()],
-        counts: ours.0.grid_counts(grid),
-        seeds: [
-            range(our_samples.iter().map(Sample::len)),
-            range(their_samples.iter().map(Sample::len)),
-        ],
-        difference: mean(differences()),
-        interval: bootstrap::of(drawn),
-        absolute_difference: mean(differences().map(f64::abs)),
-        expected_absolute_difference: Some(mean(known.iter().copied())),
-        rank_correlation: rank::spearman(&a, &b),
-        robust_areas,
+        cells_of_each: [measured(ours, grid, figure), their_cells.sum()],
+        counts: ours.grid_counts(grid),
+        seeds: sides.each_ref().map(|side| range(side.samples.iter().map(Sample::len))),
+        difference: known_mean(difference.iter().copied()),
+        interval,
+        absolute_difference: known_mean(difference.iter().map(|x| x.abs())),
+        expected_absolute_difference: None,
+        rank_correlation: rank::spearman(&means[0], &means[1]),
+        robust_areas: areas(&worst, &intervals),
         outside: None,
-        same_runs,
-        p: permutation::p_value(&statistics),
+        same_runs: pairs.iter().map(|pair| same([ours, theirs], pair)).sum(),
+        p: f64::NAN,
         adjusted_p: f64::NAN,
-        least_p: permutation::least_p(sizes[0], sizes[1]),
+        least_p: permutation::least_p(our_seeds, their_seeds),
         cells,
-    };
-    (comparison, statistics)
+    }
+}
+
+/// The mean over the cells of the absolute difference of the means, for every relabelling of the
+/// seeds of both sides.
+fn relabelled([ours, theirs]: &[Side; 2]) -> Vec<f64> {
+    let samples = ours.samples.iter().zip(&theirs.samples);
+    let joined: Vec<_> = samples.map(|(a, b)| a.joined(b, ours.seeds)).collect();
+    let mut statistics = Vec::new();
+    permutation::relabellings(ours.seeds, theirs.seeds, |first| {
+        statistics.push(known_mean(joined.iter().map(|sample| apart(sample, first))));
+    });
+    statistics
+}
+
+/// The permutation test of the runs of one cell.
+fn cell_p([ours, theirs]: &[Side; 2], at: usize) -> f64 {
+    let (ours, theirs) = (&ours.samples[at], &theirs.samples[at]);
+    let runs = ours.joined(theirs, 0).numbered();
+    let mut statistics = Vec::new();
+    permutation::relabellings(ours.len(), theirs.len(), |first| {
+        statistics.push(apart(&runs, first));
+    });
+    permutation::p_value(&statistics)
 }
 
 /// The absolute difference of the means of two groups of a cell's runs; NaN if one is empty.
@@ -267,36 +224,41 @@ fn apart(sample: &Sample, first: &[bool]) -> f64 {
     (sample.mean(&group(true)) - sample.mean(&group(false))).abs()
 }
 
-/// The permutation test of one cell, of which `ours` runs come first.
-fn cell_p(all: &Sample, ours: usize) -> f64 {
-    let runs = all.numbered();
-    let mut statistics = Vec::new();
-    permutation::relabellings(ours, runs.len() - ours, |first| {
-        statistics.push(apart(&runs, first));
-    });
-    permutation::p_value(&statistics)
-}
-
 /// Runs that are the same on both sides.
-fn same(ours: &Results, cell: &Cell, theirs: &Results, other: &Cell) -> usize {
+fn same([ours, theirs]: [&Results; 2], pair: &Match) -> usize {
     let is_same = |&&at: &&usize| {
         let run = &ours.runs[at];
-        let mut others = other.runs.iter().map(|&at| &theirs.runs[at]);
+        let mut others = pair.theirs.runs.iter().map(|&at| &theirs.runs[at]);
         others
             .any(|other| other.config.train.seed == run.config.train.seed && other.agrees_with(run))
     };
-    cell.runs.iter().filter(is_same).count()
+    pair.ours.runs.iter().filter(is_same).count()
+}
+
+fn judge_cell(cell: &mut CellComparison, options: &Options) -> Verdict {
+    let [ours, theirs] = [cell.ours, cell.theirs].map(|Aggregate { runs, .. }| runs);
+    // The seeds of the grid have a spread, but not the only run of a cell.
+    cell.interval = cell.interval.filter(|_| ours > 1 && theirs > 1);
+    let within =
+        cell.interval.is_some() && lies_within(cell.interval, cell.difference, options.margin);
+    let powerless = permutation::least_p(ours, theirs) > options.level;
+    match cell.adjusted_p <= options.level {
+        true if !within => Verdict::Disagree,
+        false if !within || powerless => Verdict::Undecided,
+        _ => Verdict::Agree,
+    }
 }
 
 fn judge(grid: &mut GridComparison, options: &Options) {
     let runs: usize = grid.cells.iter().map(|cell| cell.ours.runs).sum();
+    let expected = grid.expected_absolute_difference.unwrap_or(f64::NAN);
     let found = format!(
-        "mean absolute difference {:.3}, {:.3} expected of seeds alone",
+        "mean absolute difference {:.3}, {expected:.3} expected of seeds alone",
         grid.absolute_difference,
-        grid.expected_absolute_difference.unwrap_or(f64::NAN)
     );
     let within = grid.interval.is_some() && grid.within(options.margin);
-    (grid.verdict, grid.reason) = if grid.same_runs == runs && grid.absolute_difference == 0.0 {
+    let identical = grid.same_runs == runs && grid.absolute_difference == 0.0;
+    (grid.verdict, grid.reason) = if identical {
         (Verdict::Agree, format!("the same {runs} runs, to the bit"))
     } else if grid.adjusted_p <= options.level && within {
         (Verdict::Agree, format!("{found}: more than chance, but less than matters"))
@@ -306,8 +268,7 @@ fn judge(grid: &mut GridComparison, options: &Options) {
         let least = format!("with so few seeds no difference has p below {:.2}", grid.least_p);
         (Verdict::Undecided, format!("{found}; {least}"))
     } else if !within {
-        let wide = "a difference that matters is not excluded";
-        (Verdict::Undecided, format!("{found}; {wide}"))
+        (Verdict::Undecided, format!("{found}; a difference that matters is not excluded"))
     } else {
         (Verdict::Agree, found)
     };

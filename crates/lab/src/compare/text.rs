@@ -49,8 +49,8 @@ pub fn text(comparison: &Comparison) -> String {
     text += &wrapped(
         "",
         &format!(
-            "{}: of {tests} grids {} agree, {} are undecided, {} disagree (level {}, corrected \
-             for {tests} tests; differences up to {} do not matter)",
+            "{}: {} of {tests} grids agree, {} undecided, {} disagree (level {} for all grids \
+             together; differences up to {} do not matter)",
             comparison.verdict.as_str(),
             count(Verdict::Agree),
             count(Verdict::Undecided),
@@ -98,8 +98,8 @@ fn areas(grids: &[&GridComparison]) -> String {
         for area in &grid.robust_areas {
             let spread = area
                 .ours_interval
-                .map_or(String::new(), |i| format!("[{:.2},{:.2}]", i.low, i.high));
-            text += &format!(" {:>21}", format!("{:.2} {spread} {:.2}", area.ours, area.theirs));
+                .map_or(String::new(), |i| format!("[{:.2},{:.2}] ", i.low, i.high));
+            text += &format!(" {:>21}", format!("{:.2} {spread}{:.2}", area.ours, area.theirs));
         }
         text.push('\n');
     }

@@ -74,8 +74,11 @@ impl Results {
     pub fn read(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut journal = Journal::default();
         let mut planned = Vec::new();
+        let mut said = 0;
         for path in paths {
-            journal.merge(export::read(path)?);
+            let part = export::read(path)?;
+            said += part.differing().len();
+            journal.merge(part);
             let specs = SweepDir::at(path);
             if path.is_dir() && SweepDir::open(path).is_ok() {
                 match specs.grids() {
@@ -86,6 +89,13 @@ impl Results {
                         .push(format!("{error:#}: what was planned there is not known")),
                 }
             }
+        }
+        if journal.differing().len() > said {
+            journal.notes.push(format!(
+                "{} runs have other records in one place than in another: the first by \
+                 instruction set and content is taken",
+                journal.differing().len() - said
+            ));
         }
         let none = journal.runs.is_empty() && journal.others.is_empty();
         if none {
@@ -246,7 +256,7 @@ impl Builder {
         let drafts = self.grids.into_values().flatten();
         let mut grids: Vec<Grid> =
             drafts.map(|draft| Grid::new(draft.setting, draft.cells, runs)).collect();
-        grids.sort_by(|a, b| a.setting.order().cmp(&b.setting.order()));
+        grids.sort_by_key(|grid| grid.setting.order());
         grids
     }
 }
