@@ -119,6 +119,21 @@ fn what_cannot_be_shown_is_said_in_one_line() {
     assert!(!dir.path().join("report.html").exists() && !dir.path().join("pictures").exists());
 }
 
+/// Six models, 80 cells each, five seeds, with the accuracies of cases.
+#[test]
+fn a_full_grid_is_a_small_page() {
+    let dir = tempdir().unwrap();
+    let preset = nap::sweep::presets::presets().iter().find(|p| p.spec.name == "cases-first-dim");
+    results::sweep(&dir.path().join("full"), &preset.unwrap().spec.to_toml(), |planned| {
+        let seed = planned.config.train.seed as f64;
+        let curve: Vec<f64> = (1..=32).map(|e| f64::from(e) * (0.03 - 0.005 * seed)).collect();
+        Some(results::record(&planned.config, &curve))
+    });
+    let page = page(dir.path(), &["full"]);
+    assert!(page.contains("2400 runs in full") && page.contains("\"cases\":true"));
+    assert!(page.len() < 5_000_000, "{}", page.len());
+}
+
 #[test]
 fn one_run_is_a_page() {
     let dir = tempdir().unwrap();
