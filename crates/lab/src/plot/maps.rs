@@ -78,20 +78,19 @@ pub fn draw(panel: &Panel, show: Show, split: Split, epoch: Option<usize>) -> Sv
     let last = layout.corner((models - 1, rows.len() - 1), (0, 0));
     let (width, bottom) = (last.0 + map_width + 16.0, last.1 + map_height);
     let height = bottom + 62.0;
-    let when = match epoch {
-        Some(epoch) => format!("epoch {epoch} of {}", panel.epochs()),
-        None => "each at its best epoch".to_owned(),
-    };
+    let still = "each at its best epoch".to_owned();
     let what = match show {
         Show::Seeds => "red worst, green mean, blue best seed",
         Show::Cases => "red “argmin”, green “first”, blue “argmax” case",
         Show::Difference => "our mean less the published mean",
     };
-    let about = format!("{} accuracy: {what}; {when}", split.title());
-    let texts = svg::width(&about, 12.0).max(svg::width(&panel.title, 15.5)) + 32.0;
+    let about = |when: &str| format!("{} accuracy: {what}; {when}", split.title());
+    // The frames of an animation are as wide as the still picture, whose text is longer.
+    let texts = svg::width(&about(&still), 12.0).max(svg::width(&panel.title, 15.5)) + 32.0;
     let mut svg = Svg::new(width.max(texts).ceil(), height.ceil());
     svg.strong((16.0, 24.0), &panel.title, 15.0, INK);
-    svg.text((16.0, 42.0), &about, 12.0, SOFT, Anchor::Start);
+    let when = epoch.map_or(still, |epoch| format!("epoch {epoch} of {}", panel.epochs()));
+    svg.text((16.0, 42.0), &about(&when), 12.0, SOFT, Anchor::Start);
     for (row, &source) in rows.iter().enumerate() {
         heading(&mut svg, panel, &layout, row, source, show);
         for (model, of) in panel.models.iter().enumerate() {

@@ -56,6 +56,8 @@ pub fn gif(frames: &[String], scale: f64) -> anyhow::Result<Vec<u8>> {
     let mut encoder = gif::Encoder::new(&mut bytes, width, height, &[])?;
     encoder.set_repeat(gif::Repeat::Infinite)?;
     for (i, pixmap) in frames.iter().enumerate() {
+        let same = (pixmap.width(), pixmap.height()) == (first.width(), first.height());
+        anyhow::ensure!(same, "frame {} has another size than the first", i + 1);
         let (palette, indices) = reduced(pixmap.data());
         let delay = if i + 1 == frames.len() { LAST_FRAME } else { FRAME };
         let frame = gif::Frame::from_palette_pixels(width, height, indices, palette, None);
