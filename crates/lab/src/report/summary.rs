@@ -137,7 +137,7 @@ pub fn html(panel: &Panel, i: usize) -> String {
     };
     let _ = writeln!(
         text,
-        "</tbody></table></div>\n<p class=\"note wide-note\" data-sweep=\"{i}\">Validation. Robust \
+        "</tbody></table></div>\n<p class=\"note\" data-sweep=\"{i}\">Validation. Robust \
          area: share of the settings with results whose worst seed exceeds the level{interval}. \
          Usable decades: of learning rate, worst seed &gt; 50 %, mean over {}. Steps and time: in \
          the best cell.</p>",
