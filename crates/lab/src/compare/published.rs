@@ -98,6 +98,11 @@ struct Pair<'a> {
     published: &'static published::Cell,
 }
 
+/// The published cell of a sweep over the same axis.
+fn counterpart(grid: &Grid, cell: &Cell) -> Option<&'static published::Cell> {
+    grid.published(cell).filter(|cell| cell.sweep == grid.setting.axis_name())
+}
+
 /// A grid but for its verdict, in which the number of grids takes part, and the distribution of
 /// its number of runs outside; or why it has no counterpart.
 fn compare(
@@ -112,7 +117,7 @@ fn compare(
         .filter_map(|(&(x, rate), cell)| {
             results.aggregate(cell, figure)?;
             let place = (&grid.xs[x], &grid.rates[rate]);
-            Some(Pair { place, cell, published: grid.published(cell)? })
+            Some(Pair { place, cell, published: counterpart(grid, cell)? })
         })
         .collect();
     if pairs.is_empty() {
@@ -197,44 +202,47 @@ fn compare(
 /// number, and the number itself.
 fn outside_of(pairs: &[Pair], side: &Side, figure: &str) -> (Outside, Vec<Vec<f64>>, Vec<usize>) {
     let cells = || pairs.iter().map(|pair| pair.published).zip(&side.samples);
-    let counts: Vec<[usize; 2]> =
+    let counts: Vec<[usize; 3]> =
         cells().map(|(published, sample)| count_outside(published, sample, figure)).collect();
-    let distributions: Vec<Vec<f64>> = cells()
-        .map(|(published, sample)| outside::distribution(sample.len(), published.runs as usize))
+    let known = || counts.iter().map(|[runs, ..]| *runs).zip(cells());
+    let distributions: Vec<Vec<f64>> = known()
+        .map(|(runs, (published, _))| outside::distribution(runs, published.runs as usize))
         .collect();
-    let expected = |(published, sample): (&published::Cell, &Sample)| {
-        2.0 * sample.len() as f64 / f64::from(published.runs + 1)
+    let expected = |(runs, (published, _)): (usize, (&published::Cell, _))| {
+        2.0 * runs as f64 / f64::from(published.runs + 1)
     };
     let outside = Outside {
-        runs: side.samples.iter().map(Sample::len).sum(),
-        last_epoch: counts.iter().map(|[last, _]| last).sum(),
-        best_epoch: counts.iter().map(|[_, best]| best).sum(),
-        expected: cells().map(expected).sum(),
+        runs: counts.iter().map(|[runs, ..]| runs).sum(),
+        last_epoch: counts.iter().map(|[_, last, _]| last).sum(),
+        best_epoch: counts.iter().map(|[.., best]| best).sum(),
+        expected: known().map(expected).sum(),
         noticeable: None,
     };
-    (outside, distributions, counts.into_iter().map(|[last, _]| last).collect())
+    (outside, distributions, counts.into_iter().map(|[_, last, _]| last).collect())
 }
 
-/// How many runs of a cell lie outside the published range: in the last epoch, where every run
-/// counts with one value, and by their best epochs.
-fn count_outside(published: &published::Cell, sample: &Sample, figure: &str) -> [usize; 2] {
+/// How many runs of a cell have the last epoch of the published ones, how many of these lie
+/// outside the published range of that epoch, and how many lie outside by their best epochs.
+fn count_outside(published: &published::Cell, sample: &Sample, figure: &str) -> [usize; 3] {
     // The published values have four decimals.
     let rounded = |x: f64| (x * 1e4).round() / 1e4;
     let outside = |x: f64, min: f64, max: f64| {
         let x = rounded(x);
         usize::from(x < rounded(min) || x > rounded(max))
     };
-    let mut counts = [0; 2];
+    let mut counts = [0; 3];
     let band = published.curves().and_then(|curves| curves.figure(figure));
     if let Some(band) = band
         && let (Some(min), Some(max)) = (band.min.last(), band.max.last())
     {
-        let last = sample.curves().filter_map(|curve| curve.get(band.min.len() - 1));
-        counts[0] = last.map(|&x| outside(x, *min, *max)).sum();
+        for &x in sample.curves().filter_map(|curve| curve.get(band.min.len() - 1)) {
+            counts[0] += 1;
+            counts[1] += outside(x, *min, *max);
+        }
     }
     if let Some(range) = published.aggregate(figure) {
         let best = sample.curves().map(|curve| curve.iter().copied().fold(f64::NAN, f64::max));
-        counts[1] = best.map(|x| outside(x, range.min, range.max)).sum();
+        counts[2] = best.map(|x| outside(x, range.min, range.max)).sum();
     }
     counts
 }
@@ -253,7 +261,7 @@ fn expected(side: &Side, drawn: &[Vec<f64>], theirs: usize) -> Option<f64> {
 /// Why a grid has no published cell with runs.
 fn why_none(results: &Results, grid: &Grid, figure: &str) -> String {
     let setting = &grid.setting;
-    let published = grid.cells.values().any(|cell| grid.published(cell).is_some());
+    let published = grid.cells.values().any(|cell| counterpart(grid, cell).is_some());
     let others = setting.others_label();
     if published || measured(results, grid, figure) == 0 {
         "no run of it has finished".to_owned()

@@ -8,7 +8,7 @@
 //! but their seed.
 //!
 //! The axis is that of the sweep which planned a run; runs that no sweep planned (`nap train`,
-//! journals alone) are grouped by the key that varies among them ([`infer`]).
+//! journals alone) are grouped by the key that varies among them.
 
 mod grid;
 mod infer;
