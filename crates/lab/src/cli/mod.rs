@@ -11,7 +11,9 @@ mod inspect;
 mod list;
 mod options;
 mod plan;
+mod plot;
 mod progress;
+mod report;
 mod show;
 mod signals;
 mod slurm;
@@ -49,6 +51,7 @@ Examples:
   nap train --model bert --seed 1         the same with a softmax transformer
   nap eval runs/mode-nap-d32-lr0.000729-s0 --seq 512
   nap sweep mode-dim --x 8..32 --seeds 2  part of the paper's sweep over widths, resumable
+  nap report sweeps/mode-dim              maps and curves in one page, beside the published
   nap config --preset paper               every setting of the paper's defaults, explained";
 
 #[derive(Debug, Subcommand)]
@@ -66,6 +69,10 @@ enum Command {
     /// Compute a sweep on a Slurm cluster
     #[command(subcommand)]
     Slurm(slurm::Command),
+    /// Make one interactive page of results
+    Report(report::Args),
+    /// Write pictures of results as SVG and PNG files
+    Plot(plot::Args),
     /// Compare results with the published ones, or with other results
     Compare(compare::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
@@ -104,6 +111,8 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Report(args) => report::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::run(&args),

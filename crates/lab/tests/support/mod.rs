@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+#[cfg(any(feature = "browser-tests", feature = "large-tests"))]
+pub mod browser;
 pub mod results;
 pub mod sweep;
 
