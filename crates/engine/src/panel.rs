@@ -10,8 +10,8 @@
 //!   result is a panel again;
 //! - 16 lanes are two AVX2 registers, one AVX-512 register, or the width of an AMX tile.
 //!
-//! Padded lanes hold a copy of the sequence's first token on the way forward (real values, so
-//! they overflow only where real ones do) and gradients of 0 on the way back.
+//! Padded lanes start as a copy of the sequence's first token, so that they hold values like any
+//! other's on the way forward, which nothing reads; their gradients are 0 on the way back.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -74,6 +74,7 @@ pub struct Panels<'a, T> {
 
 /// Number of rows from the first to the last of a view.
 fn span(rows: usize, stride: usize, count: usize) -> usize {
+    // No overflow: the constructors take views of slices that have all these rows.
     if count == 0 || rows == 0 { 0 } else { (count - 1) * stride + rows }
 }
 

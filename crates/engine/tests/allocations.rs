@@ -1,4 +1,4 @@
-//! A training step allocates nothing.
+//! A training step on one thread allocates nothing.
 
 use nap_engine::config::{Precision, RunConfig, TaskName};
 use nap_engine::model::family::FAMILIES;

@@ -9,7 +9,7 @@ use nap_engine::model::architecture::Architecture;
 use nap_engine::model::family;
 use nap_engine::model::positions::sinusoids;
 use nap_engine::optim::{Adam, clip, learning_rate};
-use nap_engine::panel::{LANES, panels};
+use nap_engine::panel::{LANES, Lanes, panels};
 use nap_engine::real::Real;
 use nap_engine::reference::ops;
 use nap_engine::task::argmax_first;
@@ -198,6 +198,7 @@ impl NormalizeCase<'_> {
         let zeros = || vec![T::zero(); x.len()];
         let (mut w, mut dz, mut tile_w, mut tile_dz) = (zeros(), zeros(), zeros(), zeros());
         let mut parameter_gradients = vec![T::zero(); 2 * heads];
+        let mut tile_gradients = parameter_gradients.clone();
         let mut kept = Vec::new();
         for b in 0..batch {
             let mask: Option<Vec<bool>> =
@@ -227,12 +228,21 @@ impl NormalizeCase<'_> {
                 let [w, dz] = by_tiles([z, dw], n, |[z, dw], [w_out, dz_out], _| {
                     rule.weights_tile(&row, z, w_out);
                     dz_out.copy_from_slice(dw);
-                    rule.backward_tile(&row, z, w_out, dz_out);
+                    let sums = rule.backward_tile(&row, z, w_out, dz_out);
+                    let sum = |lanes: Lanes<T>| lanes.into_iter().sum::<T>();
+                    tile_gradients[h] += sum(sums[0]);
+                    tile_gradients[heads + h] += sum(sums[1]);
                 });
                 tile_w[tile.clone()].copy_from_slice(&w);
                 tile_dz[tile].copy_from_slice(&dz);
             }
         }
+        // Of the same size as the naive ones, whatever these are compared with below.
+        let largest = parameter_gradients.iter().fold(1e-3f64, |m, x| m.max(x.f64().abs()));
+        let gradients_of_tiles = wide(&tile_gradients);
+        let error =
+            support::error_at_scale(&gradients_of_tiles, &wide(&parameter_gradients), largest);
+        report.note(kind, self.name, error, tolerance);
         if self.name == "all_masked" {
             // 0/0 in the authors' program for the sequence that has no key left; here it gets
             // weights and gradients of 0.

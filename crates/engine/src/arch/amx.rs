@@ -43,8 +43,8 @@ fn detect() -> bool {
         asm!(
             "syscall",
             inlateout("rax") 158i64 => result,
-            in("rdi") 0x1023,
-            in("rsi") 18,
+            in("rdi") 0x1023u64,
+            in("rsi") 18u64,
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack),
@@ -102,7 +102,9 @@ pub(super) unsafe fn run(job: &Job) {
     let bytes = job.c_row * size_of::<f32>();
     let [row_blocks, column_blocks] = job.blocks;
     // SAFETY: the caller's promise covers every pointer made here; a tile of A or B is 1 KiB
-    // whose rows lie 64 bytes apart. Compilers do not use tile registers.
+    // whose rows lie 64 bytes apart. The tile registers are declared as changed where they are
+    // loaded and summed; that they keep their values from one block of assembly to the next rests
+    // on nothing else in this function using them, as compilers have no operations on tiles.
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly));
         for row in (0..row_blocks).step_by(2) {
@@ -123,19 +125,19 @@ pub(super) unsafe fn run(job: &Job) {
                     options(nostack, nomem)
                 );
                 if job.add {
-                    asm!("tileloadd tmm0, [{} + {}]", in(reg) c(row, column), in(reg) bytes,
+                    asm!("tileloadd tmm0, [{} + {}]", in(reg) c(row, column), in(reg) bytes, out("tmm0") _,
                         options(nostack, readonly));
                     if wide {
                         asm!("tileloadd tmm1, [{} + {}]", in(reg) c(row, column + 1),
-                            in(reg) bytes, options(nostack, readonly));
+                            in(reg) bytes, out("tmm1") _, options(nostack, readonly));
                     }
                     if tall {
                         asm!("tileloadd tmm2, [{} + {}]", in(reg) c(row + 1, column),
-                            in(reg) bytes, options(nostack, readonly));
+                            in(reg) bytes, out("tmm2") _, options(nostack, readonly));
                     }
                     if tall && wide {
                         asm!("tileloadd tmm3, [{} + {}]", in(reg) c(row + 1, column + 1),
-                            in(reg) bytes, options(nostack, readonly));
+                            in(reg) bytes, out("tmm3") _, options(nostack, readonly));
                     }
                 }
                 for k in 0..job.depth {
@@ -155,6 +157,14 @@ pub(super) unsafe fn run(job: &Job) {
                         b0 = in(reg) b0,
                         b1 = in(reg) b1,
                         stride = in(reg) 64usize,
+                        out("tmm0") _,
+                        out("tmm1") _,
+                        out("tmm2") _,
+                        out("tmm3") _,
+                        out("tmm4") _,
+                        out("tmm5") _,
+                        out("tmm6") _,
+                        out("tmm7") _,
                         options(nostack, readonly),
                     );
                 }

@@ -39,7 +39,7 @@ pub(crate) fn round(x: f32) -> f32 {
 }
 
 /// Values of bf16, allocated once, aligned to a cache line.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct Tiles {
     values: Vec<u16>,
     start: usize,
@@ -48,7 +48,8 @@ struct Tiles {
 impl Tiles {
     fn new(tiles: usize) -> Self {
         const LINE: usize = 64;
-        let values = vec![0; tiles * TILE + LINE / size_of::<u16>()];
+        let values = tiles.checked_mul(TILE).expect("tiles in memory");
+        let values = vec![0; values + LINE / size_of::<u16>()];
         let start = values.as_ptr().align_offset(LINE).min(LINE / size_of::<u16>());
         Self { values, start }
     }
@@ -63,7 +64,7 @@ impl Tiles {
 }
 
 /// A matrix `W: [rows, inner]` of bf16, packed as the left operand.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Matrix16<T> {
     rows: usize,
     inner: usize,
@@ -77,7 +78,8 @@ impl<T: Real> Matrix16<T> {
     /// Room for a matrix of this shape, all 0.
     pub fn new(rows: usize, inner: usize) -> Self {
         if tiles::<T>() {
-            let count = rows.div_ceil(ROWS) * inner.div_ceil(DEPTH);
+            let count = rows.div_ceil(ROWS).checked_mul(inner.div_ceil(DEPTH));
+            let count = count.expect("a matrix in memory");
             return Self { rows, inner, tiles: Tiles::new(count), strips: Strips::default() };
         }
         Self { rows, inner, tiles: Tiles::default(), strips: Strips::new(rows, inner) }
@@ -235,6 +237,7 @@ pub fn matmul16<T: Real>(w: &Matrix16<T>, x: &Panels16<T>, mut y: PanelsMut<T>, 
     assert!(y.height() <= w.rows && x.rows <= w.inner, "a matrix of {} x {}", w.rows, w.inner);
     assert_eq!(x.count, y.count(), "panels");
     if let Start::Bias(bias) = start {
+        assert!(y.height() <= bias.len(), "one bias per row");
         for p in 0..y.count() {
             y.panel(p).iter_mut().zip(bias).for_each(|(row, &bias)| *row = [bias; LANES]);
         }
@@ -251,11 +254,11 @@ pub fn matmul16<T: Real>(w: &Matrix16<T>, x: &Panels16<T>, mut y: PanelsMut<T>, 
 /// # Panics
 /// If the shapes do not fit.
 pub fn matmul_nt16<T: Real>(x: &Panels16<T>, y: &Panels16<T>, out: Out<T>, add: bool) {
+    assert_eq!(x.count * LANES, y.rows, "tokens");
     if !tiles::<T>() {
         let (x, y) = (x.panels(), y.panels());
         return matmul_rows(x, y.data(), out, add);
     }
-    assert_eq!(x.count * LANES, y.rows, "tokens");
     assert!(out.rows() <= x.rows && out.columns() <= y.count * LANES, "features");
     let depth = x.count.div_ceil(2);
     product(&x.tiles, [depth; 2], &y.tiles, out, add);

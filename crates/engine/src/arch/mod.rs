@@ -4,7 +4,7 @@
 //! once, on [`Vector`]s, and compiled per instruction set by [`run`]; plain loops over flat
 //! slices by [`vectorize`]. The best set the machine has is picked once per process; the
 //! environment variable `NAP_ISA` forces a lesser one (`portable` or `avx2`), for tests and
-//! comparisons.
+//! comparisons, and rules out AMX whatever its value.
 
 mod amx;
 mod bf16;

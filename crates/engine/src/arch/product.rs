@@ -18,7 +18,7 @@ use crate::panel::{LANES, Lanes, Panels, PanelsMut, panels};
 use crate::real::Real;
 
 /// A matrix `W: [rows, inner]`, packed for [`matmul`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Strips<T> {
     /// Strips of `height` rows, `[inner][height]` each, the last padded with 0.
     data: Vec<T>,
@@ -31,7 +31,8 @@ impl<T: Real> Strips<T> {
     /// Room for a matrix of this shape, all 0.
     pub fn new(rows: usize, inner: usize) -> Self {
         let height = strip_height::<T>(rows);
-        Self { data: vec![T::zero(); rows.next_multiple_of(height) * inner], rows, inner, height }
+        let values = rows.next_multiple_of(height).checked_mul(inner).expect("a matrix in memory");
+        Self { data: vec![T::zero(); values], rows, inner, height }
     }
 
     /// Packs a part of the matrix from `w`, whose element (i, k) is
@@ -70,8 +71,8 @@ impl<T: Real> Strips<T> {
             let strip = strip[inner.start * height..inner.end * height].chunks_exact_mut(height);
             let first = (row - rows.start) * row_stride;
             for (k, to) in strip.enumerate() {
-                let from = &w[first + k * inner_stride..];
                 let to = &mut to[row % height..][..end - row];
+                let from = &w[first + k * inner_stride..][..(to.len() - 1) * row_stride + 1];
                 if row_stride == 1 {
                     to.iter_mut().zip(from).for_each(|(to, &w)| *to = f(w));
                 } else {
@@ -81,11 +82,6 @@ impl<T: Real> Strips<T> {
             }
             row = end;
         }
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
     }
 }
 
@@ -118,8 +114,9 @@ impl<'a, T: Real> Out<'a, T> {
     /// If rows overlap or the slice is too short.
     pub fn matrix(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         assert!(rows <= 1 || row_stride >= columns, "rows overlap");
-        let span = if rows == 0 { 0 } else { (rows - 1) * row_stride + columns };
-        assert!(span <= data.len(), "matrix exceeds its slice");
+        let last_row = rows.saturating_sub(1).checked_mul(row_stride);
+        let span = last_row.and_then(|last| last.checked_add(if rows == 0 { 0 } else { columns }));
+        assert!(span.is_some_and(|span| span <= data.len()), "matrix exceeds its slice");
         Self { data, rows, columns, row_stride, block_stride: LANES }
     }
 
@@ -316,5 +313,119 @@ unsafe fn write<T: Real, const BY_ROW: bool>(out: Out<T>, job: Job<T>, add: bool
                 *out = if add { *out + sum } else { sum };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values<T: Real>(n: usize, seed: u32) -> Vec<T> {
+        let hash = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed);
+        let value = |i| f64::from(hash(i).wrapping_mul(0x9E37_79B9) >> 8) / 8_388_608.0 - 1.0;
+        (0..n).map(|i| T::of(value(i))).collect()
+    }
+
+    fn lanes<T: Real>(rows: usize, seed: u32) -> Vec<Lanes<T>> {
+        values(rows * LANES, seed).as_chunks().0.to_vec()
+    }
+
+    /// Row i of token t.
+    fn at<T: Real>(x: Panels<T>, i: usize, t: usize) -> f64 {
+        x.panel(t / LANES)[i][t % LANES].f64()
+    }
+
+    fn close<T: Real>(actual: T, expected: f64, terms: usize) {
+        let error = (actual.f64() - expected).abs();
+        assert!(error <= T::epsilon().f64() * (terms as f64 + 2.0), "{error:e}");
+    }
+
+    /// `[rows, inner, panels]`: each product of views into wider tensors against plain sums.
+    fn check<T: Real>([rows, inner, count]: [usize; 3], tokens: usize, start: usize) {
+        let add = start == 1;
+        let x = lanes::<T>((inner + 3) * count, 1);
+        let x = Panels::new(&x, inner + 3).rows(2..2 + inner);
+
+        // A matrix with more rows and columns than are used, packed in two parts.
+        let (w, bias) = (values::<T>((rows + 2) * (inner + 1), 2), values::<T>(rows, 3));
+        let (width, half) = (inner + 1, rows / 2);
+        let mut strips = Strips::new(rows + 2, width);
+        strips.pack(half..rows + 2, 0..width, &w[half * width..], width, 1);
+        strips.pack(0..half, 0..width, &w, width, 1);
+        let before = lanes::<T>((rows + 1) * count, 4);
+        let mut y = before.clone();
+        let start = [Start::Zero, Start::Add, Start::Bias(&bias)][start];
+        matmul(&strips, x, PanelsMut::new(&mut y, rows + 1).rows(1..rows + 1), start);
+        let (before, y) = (Panels::new(&before, rows + 1), Panels::new(&y, rows + 1));
+        for t in 0..count * LANES {
+            assert_eq!(at(y, 0, t), at(before, 0, t), "a row of its own");
+            for i in 0..rows {
+                let sum: f64 = (0..inner).map(|k| w[i * width + k].f64() * at(x, k, t)).sum();
+                let begin = match start {
+                    Start::Zero => 0.0,
+                    Start::Add => at(before, i + 1, t),
+                    Start::Bias(bias) => bias[i].f64(),
+                };
+                close(y.panel(t / LANES)[i + 1][t % LANES], begin + sum, inner);
+            }
+        }
+
+        // X Y^T into a matrix whose rows lie apart.
+        let other = before.rows(1..rows + 1);
+        let mut transposed = Transposed::new(rows, count);
+        let c_before = values::<T>(inner * (rows + 1), 5);
+        let mut c = c_before.clone();
+        let out = Out::matrix(&mut c, inner, rows, rows + 1);
+        matmul_nt(x, transposed.set(other), out, add);
+        for i in 0..inner {
+            assert_eq!(c[i * (rows + 1) + rows], c_before[i * (rows + 1) + rows], "between rows");
+            for j in 0..rows {
+                let sum: f64 = (0..count * LANES).map(|t| at(x, i, t) * at(other, j, t)).sum();
+                let place = i * (rows + 1) + j;
+                let begin = if add { c_before[place].f64() } else { 0.0 };
+                close(c[place], begin + sum, count * LANES);
+            }
+        }
+
+        // X^T Y, of some tokens of X by all of Y.
+        let y = lanes::<T>(inner * count, 6);
+        let y = Panels::new(&y, inner);
+        let columns = (count * LANES).min(tokens + 5);
+        let c_before = values::<T>(tokens * columns, 7);
+        let mut c = c_before.clone();
+        matmul_tn(x, y, Out::matrix(&mut c, tokens, columns, columns), add);
+        for i in 0..tokens {
+            for j in 0..columns {
+                let sum: f64 = (0..inner).map(|k| at(x, k, i) * at(y, k, j)).sum();
+                let begin = if add { c_before[i * columns + j].f64() } else { 0.0 };
+                close(c[i * columns + j], begin + sum, inner);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+        #[test]
+        fn products_of_views_equal_plain_sums(
+            rows in 1usize..40, inner in 1usize..40, count in 1usize..6, used in 0.01f64..1.0,
+            start in 0usize..3,
+        ) {
+            let tokens = ((count * LANES) as f64 * used).ceil() as usize;
+            check::<f32>([rows, inner, count], tokens, start);
+            check::<f64>([rows, inner, count], tokens, start);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "exceeds its slice")]
+    fn rows_so_far_apart_that_sizes_overflow_are_refused() {
+        Out::matrix(&mut [0f32; 11], 9, 1, 1 << 61);
+    }
+
+    #[test]
+    #[should_panic(expected = "a matrix in memory")]
+    fn a_matrix_beyond_memory_is_refused() {
+        Strips::<f32>::new(2, 1 << 63);
     }
 }

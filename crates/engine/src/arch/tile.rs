@@ -48,7 +48,7 @@ pub(super) const MAX_HEIGHT: usize = 12;
 
 /// Blocks of columns a strip of A is used for before the next one is read: four panels are
 /// streamed from the level-2 cache, and large weights a quarter as often from beyond it.
-const GROUP: usize = 4;
+const BLOCKS_PER_PASS: usize = 4;
 
 /// The tallest tile of the path in use.
 pub(super) fn max_height<T: Real>() -> usize {
@@ -142,10 +142,10 @@ macro_rules! by_height {
 /// # Safety
 /// As [`run`].
 unsafe fn portable<T: Real, const BY_ROW: bool>(job: &Job<T>) {
-    for first in (0..job.blocks).step_by(GROUP) {
+    for first in (0..job.blocks).step_by(BLOCKS_PER_PASS) {
         for row in (0..job.rows).step_by(job.height) {
             let rows = job.height.min(job.rows - row);
-            for block in first..job.blocks.min(first + GROUP) {
+            for block in first..job.blocks.min(first + BLOCKS_PER_PASS) {
                 // SAFETY: the caller's promise.
                 unsafe {
                     by_height!(rows, [1 2 3 4 5 6 7 8 9 10 11 12],
@@ -183,8 +183,9 @@ unsafe fn portable_tile<const M: usize, const BY_ROW: bool, T: Real>(
                     }
                 }
             }
-            a = a.add(job.a_segment);
-            b = b.add(job.inner * LANES);
+            // Beyond the end after the last segment.
+            a = a.wrapping_add(job.a_segment);
+            b = b.wrapping_add(job.inner * LANES);
         }
         for (i, sums) in sums.iter_mut().enumerate() {
             let c = &mut *c.add(i * job.c_row).cast::<[_; LANES]>();
@@ -200,16 +201,16 @@ unsafe fn portable_tile<const M: usize, const BY_ROW: bool, T: Real>(
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Begin, GROUP, Job, LANES};
+    use super::{BLOCKS_PER_PASS, Begin, Job, LANES};
 
     /// # Safety
     /// As [`super::run`], on a processor with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn avx2<const BY_ROW: bool>(job: &Job<f32>) {
-        for first in (0..job.blocks).step_by(GROUP) {
+        for first in (0..job.blocks).step_by(BLOCKS_PER_PASS) {
             for row in (0..job.rows).step_by(job.height) {
                 let rows = job.height.min(job.rows - row);
-                for block in first..job.blocks.min(first + GROUP) {
+                for block in first..job.blocks.min(first + BLOCKS_PER_PASS) {
                     // SAFETY: the caller's promise.
                     unsafe {
                         by_height!(rows, [1 2 3 4 5 6],
@@ -271,10 +272,10 @@ mod x86 {
     /// As [`super::run`], on a processor with AVX-512.
     #[target_feature(enable = "avx512f")]
     pub unsafe fn avx512<const BY_ROW: bool>(job: &Job<f32>) {
-        for first in (0..job.blocks).step_by(GROUP) {
+        for first in (0..job.blocks).step_by(BLOCKS_PER_PASS) {
             for row in (0..job.rows).step_by(job.height) {
                 let rows = job.height.min(job.rows - row);
-                let end = job.blocks.min(first + GROUP);
+                let end = job.blocks.min(first + BLOCKS_PER_PASS);
                 for block in (first..end).step_by(2) {
                     // SAFETY: the caller's promise.
                     unsafe {

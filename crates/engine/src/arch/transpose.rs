@@ -47,11 +47,6 @@ impl<T: Real> Transposed<T> {
     pub fn tokens(&self) -> usize {
         self.tokens
     }
-
-    /// Blocks of 16 features.
-    pub fn blocks(&self) -> usize {
-        self.blocks
-    }
 }
 
 /// Transposes up to 16 rows; those that are missing are 0.
@@ -131,7 +126,7 @@ mod tests {
             // What was there before must not show.
             transposed.set(Panels::new(&[[T::one(); LANES]; 40 * 3], 40));
             let transposed = transposed.set(Panels::new(&x, rows));
-            assert_eq!((transposed.blocks(), transposed.tokens()), (rows.div_ceil(16), count * 16));
+            assert_eq!(transposed.data().len(), rows.div_ceil(16) * count * 16);
             for (index, out) in transposed.data().iter().enumerate() {
                 let (block, token) = (index / transposed.tokens(), index % transposed.tokens());
                 for (lane, &value) in out.iter().enumerate() {

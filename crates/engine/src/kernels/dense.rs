@@ -24,7 +24,7 @@ use crate::real::Real;
 
 /// Dense layers of one input, each a `[in, out]` matrix followed by its `[out]` bias in the flat
 /// parameter buffer, packed for products.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Dense<T> {
     input: usize,
     parts: Vec<Layer>,
@@ -34,7 +34,7 @@ pub struct Dense<T> {
 
 /// The packed matrices: outputs by inputs for the forward pass, inputs by outputs for the way
 /// back.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Weights<T> {
     F32 { forward: Strips<T>, backward: Strips<T> },
     Bf16 { forward: Matrix16<T>, backward: Matrix16<T> },
@@ -64,7 +64,7 @@ impl<T: Real> Scratch<T> {
 }
 
 /// One of the layers.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Layer {
     /// Its matrix and bias in the flat buffer.
     range: Range<usize>,

@@ -25,7 +25,6 @@ use crate::profile::{Part, time};
 use crate::real::Real;
 
 /// The aggregation block of a layer.
-#[derive(Clone)]
 pub enum Aggregation<T: Real> {
     Attention(Box<Attention<T>>),
     Pooling(Pool<T>),
@@ -34,14 +33,12 @@ pub enum Aggregation<T: Real> {
 }
 
 /// Pooling over the sequence.
-#[derive(Clone)]
 pub struct Pool<T: Real> {
     pub pooling: &'static dyn Pooling<T>,
     pub masking: Masking,
 }
 
 /// Attention between its four projections.
-#[derive(Clone)]
 pub struct Attention<T: Real> {
     pub rule: &'static dyn AttentionRule<T>,
     pub layer: usize,
@@ -150,11 +147,13 @@ impl<T: Real> Aggregation<T> {
             Aggregation::Weighted(range) => {
                 let (n, each) = (micro.length, x.len() / micro.sequences);
                 let d = each / micro.panels_each();
+                assert_eq!(range.len(), n * n + n, "weighted works at one length only");
                 let (weight, bias) = parameters[range.clone()].split_at(n * n);
                 let weight = blocks(weight, n, n, 1, &mut scratch.weight);
                 for (x, out) in x.chunks_exact(each).zip(branch.chunks_exact_mut(each)) {
                     let out_panels = Out::panels(PanelsMut::new(out, d));
-                    matmul_rows(Panels::new(x, d), weight, out_panels, false);
+                    let x = Panels::new(x, d);
+                    time(Part::AttentionProducts, || matmul_rows(x, weight, out_panels, false));
                     for (out, bias) in out.chunks_exact_mut(d).zip(bias.chunks(LANES)) {
                         for row in out {
                             row.iter_mut().zip(bias).for_each(|(out, &bias)| *out += bias);
@@ -191,6 +190,7 @@ impl<T: Real> Aggregation<T> {
             Aggregation::Weighted(range) => {
                 let (n, each) = (micro.length, x.len() / micro.sequences);
                 let d = each / micro.panels_each();
+                assert_eq!(range.len(), n * n + n, "weighted works at one length only");
                 let weight = blocks(&parameters[range.clone()], n, 1, n, &mut scratch.weight);
                 let (dweight, dbias) = gradient[range.clone()].split_at_mut(n * n);
                 for s in 0..micro.sequences {
@@ -201,9 +201,11 @@ impl<T: Real> Aggregation<T> {
                         *dbias += rows.iter().map(|row| row[t % LANES]).sum();
                     }
                     let x = Panels::new(&x[at.clone()], d);
-                    matmul_tn(x, dout, Out::matrix(dweight, n, n, n), true);
                     let dx = Out::panels(PanelsMut::new(&mut dx[at], d));
-                    matmul_rows(dout, weight, dx, true);
+                    time(Part::AttentionProducts, || {
+                        matmul_tn(x, dout, Out::matrix(dweight, n, n, n), true);
+                        matmul_rows(dout, weight, dx, true);
+                    });
                 }
             }
         }
@@ -240,6 +242,9 @@ impl<T: Real> Pool<T> {
         pooled: &mut [T],
     ) {
         let d = pooled.len() / 2;
+        // Lanes without a sequence must not keep what an earlier micro-batch left.
+        let last = branch.len() - d;
+        branch[last..].fill([T::zero(); LANES]);
         for (s, x) in x.chunks_exact_mut(micro.panels_each() * d).enumerate() {
             if self.masking == Masking::Reference {
                 let (factor, shift) = self.pooling.reference_mask();

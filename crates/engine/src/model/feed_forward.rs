@@ -17,7 +17,7 @@ use crate::panel::{Buffer, LANES, Lanes, Panels, PanelsMut};
 use crate::real::Real;
 
 /// A feed-forward block.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct FeedForward<T> {
     pub dim: usize,
     pub hidden: usize,

@@ -13,7 +13,6 @@ use crate::panel::{Buffer, Lanes};
 use crate::real::Real;
 
 /// A layer, with the places of its parameters.
-#[derive(Clone)]
 pub struct Layer<T: Real> {
     aggregation: Aggregation<T>,
     skip1: Skip,

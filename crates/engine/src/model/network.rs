@@ -136,13 +136,12 @@ impl<T: Real> Model<T> {
 
     /// An estimate of the bytes [`Model::new`] allocates.
     pub fn workspace_bytes(architecture: &Architecture, length: usize) -> u64 {
-        let logits = match architecture.readout {
-            crate::config::Readout::EachTokenPosition => length,
-            _ => 1,
-        };
-        let per_token = token_bytes(architecture) + 4 * logits;
-        let packed = 8 * architecture.parameter_count() as u64;
-        packed + (most_panels(architecture, length) * LANES) as u64 * per_token as u64
+        let panels = most_panels(architecture, length);
+        let answers = Readout::<T>::answer_panels(architecture.readout, panels, MOST_SEQUENCES);
+        let logits = answers as u64 * architecture.readout_width().max(length) as u64;
+        // Logits and their transpose; weights packed both ways, and the gradient of a group.
+        let tokens = panels as u64 * token_bytes(architecture) as u64;
+        LANES as u64 * (tokens + 8 * logits) + 12 * architecture.parameter_count() as u64
     }
 
     /// Function and parameter list.
@@ -154,7 +153,7 @@ impl<T: Real> Model<T> {
     /// scores the batch.
     ///
     /// # Panics
-    /// If the batch is longer than the buffers, or a token is beyond the vocabulary.
+    /// If the batch is empty or longer than the buffers, or a token is beyond the vocabulary.
     pub fn loss_and_gradient(
         &mut self,
         parameters: &[T],
@@ -162,6 +161,7 @@ impl<T: Real> Model<T> {
         dropout: Option<Dropout>,
         gradient: &mut [T],
     ) -> Pass {
+        assert!(batch.sequences() > 0, "a batch without sequences");
         self.network.pack(parameters);
         let factor = T::one() / T::of(batch.targets.len() as f64);
         let groups = self.groups(batch);
@@ -203,13 +203,18 @@ impl<T: Real> Model<T> {
             let mut jobs: Vec<_> = buffers.zip(&mut passes).enumerate().take(used).collect();
             let share = jobs.len().div_ceil(workspaces.len());
             std::thread::scope(|scope| {
-                for (jobs, workspace) in jobs.chunks_mut(share).zip(workspaces) {
-                    scope.spawn(|| {
+                let mut shares = jobs.chunks_mut(share).zip(workspaces).map(|(jobs, workspace)| {
+                    || {
                         for (group, (gradient, pass)) in jobs {
                             **pass = run(workspace, *group, gradient);
                         }
-                    });
-                }
+                    }
+                });
+                let own = shares.next();
+                shares.for_each(|share| {
+                    scope.spawn(share);
+                });
+                own.into_iter().for_each(|share| share());
             });
         }
         partial[..used - 1].iter().for_each(|partial| add(gradient, partial));
@@ -223,6 +228,7 @@ impl<T: Real> Model<T> {
     /// # Panics
     /// As [`Model::loss_and_gradient`].
     pub fn answers(&mut self, parameters: &[T], batch: &Batch, answers: &mut Vec<u32>) -> Score {
+        assert!(batch.sequences() > 0, "a batch without sequences");
         answers.resize(batch.targets.len(), 0);
         self.network.pack(parameters);
         let each = batch.targets.len() / batch.sequences();
@@ -340,8 +346,8 @@ impl<T: Real> Network<T> {
             dstream: Buffer::new(panels * d),
             read: Buffer::new(panels * d),
             dread: Buffer::new(panels * d),
-            logits: Buffer::new(self.readout.logit_rows(panels, self.length)),
-            products: dense::Scratch::new(self.readout.width().max(d), panels, self.precision),
+            logits: Buffer::new(self.readout.logit_rows(panels, MOST_SEQUENCES, self.length)),
+            products: self.readout.products(panels, MOST_SEQUENCES, self.precision),
         }
     }
 

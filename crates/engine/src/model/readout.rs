@@ -20,7 +20,7 @@ use crate::real::Real;
 use crate::task::Batch;
 
 /// A read-out with its layer.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Readout<T> {
     kind: config::Readout,
     dense: Dense<T>,
@@ -44,9 +44,34 @@ impl<T: Real> Readout<T> {
         self.dense.output()
     }
 
-    /// Rows of logits that micro-batches of `panels` with sequences up to `length` can have.
-    pub fn logit_rows(&self, panels: usize, length: usize) -> usize {
-        panels * self.width().max(length)
+    /// Panels of answers that micro-batches of `panels` can have, `sequences` at most.
+    pub fn answer_panels(kind: config::Readout, panels: usize, sequences: usize) -> usize {
+        match kind {
+            config::Readout::EachTokenPosition => panels,
+            _ => sequences.min(panels).div_ceil(LANES),
+        }
+    }
+
+    /// Rows of logits that micro-batches of `panels` and `sequences`, up to `length` long, can
+    /// have.
+    pub fn logit_rows(&self, panels: usize, sequences: usize, length: usize) -> usize {
+        Self::answer_panels(self.kind, panels, sequences) * self.width().max(length)
+    }
+
+    /// Buffers for its products.
+    pub fn products(
+        &self,
+        panels: usize,
+        sequences: usize,
+        precision: Precision,
+    ) -> dense::Scratch<T> {
+        match self.kind {
+            config::Readout::PerToken => dense::Scratch::new(self.dim, panels, precision),
+            _ => {
+                let answers = Self::answer_panels(self.kind, panels, sequences);
+                dense::Scratch::new(self.width().max(self.dim), answers, precision)
+            }
+        }
     }
 
     /// Classes of an answer of a sequence of n tokens.
@@ -75,6 +100,8 @@ impl<T: Real> Readout<T> {
             }
             config::Readout::FirstTokenPosition | config::Readout::FirstTokenClass => {
                 let read = &mut read[..answers * d];
+                // Lanes without a sequence must not keep what an earlier micro-batch left.
+                read[(answers - 1) * d..].fill([T::zero(); LANES]);
                 for s in 0..micro.sequences {
                     let first = &x[s * micro.panels_each() * d..][..d];
                     let read = read[s / LANES * d..].iter_mut();

@@ -20,7 +20,7 @@ use crate::panel::{Buffer, LANES, Lanes, panels};
 use crate::real::Real;
 
 /// A skip connection.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Skip {
     pub placement: NormPlacement,
     /// gamma and beta.

@@ -70,12 +70,16 @@ impl Setup {
         ];
         let readout = pick(s, &readouts);
         let vocab = 3 + s.below(9) as usize;
-        let length = (if constant_rows { 1 } else { 3 }) + s.below(17) as usize;
+        // Some beyond two panels, and some batches beyond a micro-batch.
+        let large = seed.is_multiple_of(9);
+        let length =
+            (if constant_rows { 1 } else { 3 }) + s.below(if large { 50 } else { 17 }) as usize;
         let longest = length + if weighted { 0 } else { s.below(3) as usize };
         let architecture =
             Architecture::from_parts(&model, positions, vocab, longest, readout).expect("a model");
         let parameters = parameters(&architecture, seed, s);
-        let batch = batch(&architecture, length, constant_rows, s);
+        let sequences = if large { 1 + s.below(140) } else { 1 + s.below(5) } as usize;
+        let batch = batch(&architecture, sequences, length, constant_rows, s);
         let dropout =
             (model.dropout > 0.0).then_some(Dropout { rate: model.dropout, seed, step: 3 });
         Self { architecture, parameters, batch, dropout }
@@ -126,8 +130,13 @@ fn parameters(architecture: &Architecture, seed: u64, s: &mut Stream) -> Vec<f64
     values
 }
 
-fn batch(a: &Architecture, length: usize, constant_rows: bool, s: &mut Stream) -> Batch {
-    let sequences = 1 + s.below(5) as usize;
+fn batch(
+    a: &Architecture,
+    sequences: usize,
+    length: usize,
+    constant_rows: bool,
+    s: &mut Stream,
+) -> Batch {
     let mut tokens: Vec<u32> = (0..sequences * length).map(|_| s.below(a.vocab as u32)).collect();
     if !constant_rows {
         // Two different tokens that no mask covers.
@@ -141,7 +150,9 @@ fn batch(a: &Architecture, length: usize, constant_rows: bool, s: &mut Stream) -
     let targets = (0..rows).map(|_| s.below(classes as u32)).collect();
     let masked = s.coin() && !matches!(a.block, Block::Weighted);
     let mask = masked.then(|| {
-        let kept = |i: usize, s: &mut Stream| i % length < 2 || s.coin();
+        // Now and then a sequence without any token left.
+        let empty: Vec<bool> = (0..sequences).map(|_| constant_rows && s.below(8) == 0).collect();
+        let kept = |i: usize, s: &mut Stream| !empty[i / length] && (i % length < 2 || s.coin());
         (0..tokens.len()).map(|i| kept(i, s)).collect()
     });
     Batch { tokens, length, targets, mask }

@@ -106,7 +106,8 @@ fn tile_statistics<T: Real, V: Vector<T>>(
     row: &Row<T>,
     z: &[Lanes<T>],
 ) -> (V, V, V) {
-    let count = V::splat(token, T::of(row.count(z.len()) as f64));
+    // A sequence without a key left has weights and gradients of 0.
+    let count = V::splat(token, T::of(row.count(z.len()).max(1) as f64));
     let mean = sum_rows(
         token,
         z.len(),

@@ -98,7 +98,8 @@ impl<T: Real> AttentionRule<T> for NormalizedL2 {
 #[inline(always)]
 fn tile_statistics<T: Real, V: Vector<T>>(token: V::Token, row: &Row<T>, z: &[Lanes<T>]) -> (V, V) {
     let shift = if row.centre {
-        let count = V::splat(token, T::of(row.count(z.len()) as f64));
+        // A sequence without a key left has weights and gradients of 0.
+        let count = V::splat(token, T::of(row.count(z.len()).max(1) as f64));
         sum_rows(
             token,
             z.len(),
@@ -164,7 +165,7 @@ impl<T: Real> Kernel<T> for TileBackward<'_, T> {
         );
         let dgain = dot * scale;
         let slope = norm.if_greater(zero, -(dgain / norm), zero);
-        let count = T::of(row.count(z.len()) as f64);
+        let count = T::of(row.count(z.len()).max(1) as f64);
         let mean = if row.centre { dbias / splat(count) } else { zero };
         let factor = scale * splat(row.gain);
         for (j, (z, dw)) in z.iter().zip(dw).enumerate() {
