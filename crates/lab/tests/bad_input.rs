@@ -55,8 +55,8 @@ fn options_that_cannot_be_used() {
 fn benches_that_cannot_be_run() {
     let dir = tempdir().unwrap();
     let cases: [(&[&str], &[&str]); 9] = [
-        (&["--precision", "bf16"], &["--precision bf16", "expected f32"]),
-        (&["--threads", "2"], &["--threads 2", "expected 1"]),
+        (&["--precision", "f16"], &["train.precision", "f16"]),
+        (&["--threads", "0"], &["'0'", "--threads", "1..=4"]),
         (&["--seconds", "-1"], &["'-1'", "--seconds", "expected 0 to 86400"]),
         (&["--seconds", "nan"], &["'nan'", "--seconds"]),
         (&["--seconds", "long"], &["'long'", "--seconds"]),
