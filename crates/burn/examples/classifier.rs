@@ -21,6 +21,7 @@ const STEPS: u64 = 400;
 
 /// The swap.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a few of them, made once")]
 enum Attention {
     Softmax(MultiHeadAttention),
     Normalized(NormalizedAttention),

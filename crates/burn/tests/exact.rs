@@ -102,32 +102,40 @@ fn the_layer_equals_plain_loops() {
     }
 }
 
-/// The result's product with fixed random factors, and its gradients in the parameters and x.
+/// A way to run a layer.
+type Run<'a> = &'a dyn Fn(&NormalizedAttention, Tensor<3>) -> Tensor<3>;
+
+/// An input, and the result's product with fixed random factors.
 fn loss(
     layer: &NormalizedAttention,
     x: &[f64],
     shape: [usize; 3],
-    run: &dyn Fn(&NormalizedAttention, Tensor<3>) -> Tensor<3>,
-) -> (f64, Vec<f64>) {
+    run: Run,
+) -> (Tensor<3>, Tensor<1>) {
     let x = Tensor::<3>::from_data(TensorData::new(x.to_vec(), shape), &device()).require_grad();
     let out = run(layer, x.clone());
     let factors = random(&mut stream(99), out.dims(), &device());
-    let loss = (out * factors).sum();
+    (x, (out * factors).sum())
+}
+
+/// Its gradients in the parameters and the input.
+fn slopes(layer: &NormalizedAttention, x: &[f64], shape: [usize; 3], run: Run) -> Vec<f64> {
+    let (x, loss) = loss(layer, x, shape, run);
     let gradients = loss.backward();
     let mut all = gradient(layer, &gradients);
     all.extend(numbers(x.grad(&gradients).expect("a gradient of the input")));
-    (loss.into_scalar::<f64>(), all)
+    all
 }
 
-/// Panics unless the gradients equal finite differences.
-fn check_gradients(
+/// The same, which must equal finite differences.
+fn checked_slopes(
     what: &str,
     layer: &NormalizedAttention,
     x: &[f64],
     shape: [usize; 3],
-    run: &dyn Fn(&NormalizedAttention, Tensor<3>) -> Tensor<3>,
-) {
-    let (_, gradient) = loss(layer, x, shape, run);
+    run: Run,
+) -> Vec<f64> {
+    let slopes = slopes(layer, x, shape, run);
     let mut values = parameters(layer);
     let count = values.len();
     values.extend(x);
@@ -135,14 +143,14 @@ fn check_gradients(
         let old = values[i];
         values[i] += by;
         let layer = with_parameters(layer.clone(), &values[..count]);
-        let (loss, _) = loss(&layer, &values[count..], shape, run);
+        let (_, loss) = loss(&layer, &values[count..], shape, run);
         values[i] = old;
-        loss
+        loss.into_scalar::<f64>()
     };
     let h = 1e-5;
-    let expected: Vec<_> =
-        (0..gradient.len()).map(|i| (at(i, h) - at(i, -h)) / (2.0 * h)).collect();
-    assert_close(what, &gradient, &expected, 2e-7);
+    let expected: Vec<_> = (0..slopes.len()).map(|i| (at(i, h) - at(i, -h)) / (2.0 * h)).collect();
+    assert_close(what, &slopes, &expected, 2e-7);
+    slopes
 }
 
 #[test]
@@ -161,8 +169,7 @@ fn gradients_equal_finite_differences() {
         };
         let [linear, quadratic] = FORMS.map(|form| {
             let layer = with_form(layer.clone(), form);
-            check_gradients(&format!("seed {seed} {form:?}"), &layer, &x, shape, &run);
-            loss(&layer, &x, shape, &run).1
+            checked_slopes(&format!("seed {seed} {form:?}"), &layer, &x, shape, &run)
         });
         assert_close(&format!("seed {seed}"), &linear, &quadratic, 1e-11);
     }
@@ -176,11 +183,11 @@ fn causal_gradients_equal_finite_differences() {
     for form in FORMS {
         let layer = with_form(layer.clone(), form);
         let run = |layer: &NormalizedAttention, x: Tensor<3>| layer.forward_causal(x);
-        check_gradients(&format!("causal {form:?}"), &layer, &x, shape, &run);
+        checked_slopes(&format!("causal {form:?}"), &layer, &x, shape, &run);
     }
     // Through the state.
     let run = |layer: &NormalizedAttention, x: Tensor<3>| in_steps(layer, x, &[3, 1, 1, 2]);
-    check_gradients("steps", &layer, &x, shape, &run);
+    checked_slopes("steps", &layer, &x, shape, &run);
 }
 
 /// Causal attention of so many tokens at a time.
@@ -222,7 +229,7 @@ fn causal_forms_equal_plain_loops_and_each_other() {
         let run = |layer: &NormalizedAttention, x: Tensor<3>| layer.forward_causal(x);
         let shape = [batch, n, d];
         let [linear, quadratic] =
-            FORMS.map(|form| loss(&with_form(layer.clone(), form), &flat, shape, &run).1);
+            FORMS.map(|form| slopes(&with_form(layer.clone(), form), &flat, shape, &run));
         assert_close(&what, &linear, &quadratic, 1e-9);
     }
 }
@@ -299,7 +306,7 @@ fn rows_without_deviation_are_defined_and_so_are_their_gradients() {
         };
         for form in FORMS {
             let layer = with_form(layer.clone(), form);
-            let (_, gradient) = loss(&layer, x, [1, n, 6], &run);
+            let gradient = slopes(&layer, x, [1, n, 6], &run);
             assert!(gradient.iter().all(|x| x.is_finite()), "{what} {form:?}");
             let tensor = Tensor::from_data(TensorData::new(x.to_vec(), [1, n, 6]), &device());
             let out = numbers(run(&layer, tensor));
@@ -313,7 +320,7 @@ fn rows_without_deviation_are_defined_and_so_are_their_gradients() {
         for x in [&one, &repeated] {
             let run = |layer: &NormalizedAttention, x: Tensor<3>| layer.forward_causal(x);
             let n = x.len() / 6;
-            let (_, gradient) = loss(&layer, x, [1, n, 6], &run);
+            let gradient = slopes(&layer, x, [1, n, 6], &run);
             assert!(gradient.iter().all(|x| x.is_finite()), "causal n {n} {form:?}");
         }
     }
