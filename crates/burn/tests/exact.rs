@@ -62,9 +62,9 @@ fn the_layer_equals_plain_loops() {
 
         // Now and then everything is masked.
         let (padded, hidden) = (s.coin(), s.coin());
-        let keeps = pick(s, &[1, 3, 12]);
+        let share = pick(s, &[0.1, 0.3, 0.8]);
         let mut draw = |n: usize, on: bool| -> Vec<bool> {
-            (0..n).map(|_| on && s.below(keeps + 1) == 0 || on && keeps == 1 && s.coin()).collect()
+            (0..n).map(|_| on && s.uniform() < share).collect()
         };
         let (pad, attn) = (draw(batch * n2, padded), draw(batch * n1 * n2, hidden));
         let mut input = match own {
@@ -157,7 +157,7 @@ fn checked_slopes(
 fn gradients_equal_finite_differences() {
     for (seed, masked) in [(0, false), (1, true), (2, false), (3, true), (4, true)] {
         let s = &mut stream(seed);
-        let width = 1 + s.below(3) as usize;
+        let width = 1 + s.below(2) as usize;
         let layer = layer(s, 2, width);
         let shape = [2, 5, layer.d_model];
         let x = numbers(random(s, shape, &device()));
