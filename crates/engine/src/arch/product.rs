@@ -331,9 +331,15 @@ mod tests {
         x.panel(t / LANES)[i][t % LANES].f64()
     }
 
-    fn close<T: Real>(actual: T, expected: f64, terms: usize) {
-        let error = (actual.f64() - expected).abs();
-        assert!(error <= T::epsilon().f64() * (terms as f64 + 2.0), "{error:e}");
+    /// Whether `actual` is `begin` and the sum of the terms, as nearly as rounding once per term
+    /// and once per sum promises.
+    fn close<T: Real>(actual: T, begin: f64, terms: impl Iterator<Item = f64>) {
+        let (mut sum, mut size, mut count) = (begin, begin.abs(), 2.0);
+        for term in terms {
+            (sum, size, count) = (sum + term, size + term.abs(), count + 1.0);
+        }
+        let error = (actual.f64() - sum).abs();
+        assert!(error <= T::epsilon().f64() * count * size, "{error:e} of {size}");
     }
 
     /// `[rows, inner, panels]`: each product of views into wider tensors against plain sums.
@@ -356,13 +362,13 @@ mod tests {
         for t in 0..count * LANES {
             assert_eq!(at(y, 0, t), at(before, 0, t), "a row of its own");
             for i in 0..rows {
-                let sum: f64 = (0..inner).map(|k| w[i * width + k].f64() * at(x, k, t)).sum();
+                let terms = (0..inner).map(|k| w[i * width + k].f64() * at(x, k, t));
                 let begin = match start {
                     Start::Zero => 0.0,
                     Start::Add => at(before, i + 1, t),
                     Start::Bias(bias) => bias[i].f64(),
                 };
-                close(y.panel(t / LANES)[i + 1][t % LANES], begin + sum, inner);
+                close(y.panel(t / LANES)[i + 1][t % LANES], begin, terms);
             }
         }
 
@@ -376,10 +382,10 @@ mod tests {
         for i in 0..inner {
             assert_eq!(c[i * (rows + 1) + rows], c_before[i * (rows + 1) + rows], "between rows");
             for j in 0..rows {
-                let sum: f64 = (0..count * LANES).map(|t| at(x, i, t) * at(other, j, t)).sum();
+                let terms = (0..count * LANES).map(|t| at(x, i, t) * at(other, j, t));
                 let place = i * (rows + 1) + j;
                 let begin = if add { c_before[place].f64() } else { 0.0 };
-                close(c[place], begin + sum, count * LANES);
+                close(c[place], begin, terms);
             }
         }
 
@@ -392,9 +398,9 @@ mod tests {
         matmul_tn(x, y, Out::matrix(&mut c, tokens, columns, columns), add);
         for i in 0..tokens {
             for j in 0..columns {
-                let sum: f64 = (0..inner).map(|k| at(x, k, i) * at(y, k, j)).sum();
+                let terms = (0..inner).map(|k| at(x, k, i) * at(y, k, j));
                 let begin = if add { c_before[i * columns + j].f64() } else { 0.0 };
-                close(c[i * columns + j], begin + sum, inner);
+                close(c[i * columns + j], begin, terms);
             }
         }
     }
