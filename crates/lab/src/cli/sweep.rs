@@ -18,7 +18,7 @@ use crate::sweep::presets::presets;
 use crate::sweep::record::Status;
 use crate::sweep::runner::{self, Settings, Totals};
 use crate::sweep::schedule::{Order, Shard, arrange};
-use crate::sweep::spec::Restrictions;
+use crate::sweep::spec::{Restrictions, SweepSpec};
 use crate::sweep::view::{Mode, View, bytes, duration};
 
 /// Train every model of a grid; the same command continues after any interruption.
@@ -101,13 +101,24 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
 fn compute(args: SweepArgs) -> anyhow::Result<ExitCode> {
     let stop = signals::stop_flag()?;
     let spec = args.restrictions.resolve(&args.sweep)?;
-    let grid = Grid::new(&spec)?;
     let shard = match args.shard {
         Some(shard) => Some(shard),
         None => Shard::from_slurm(|name| std::env::var(name).ok()).map_err(bad)?,
     };
     let path = args.out.unwrap_or_else(|| PathBuf::from("sweeps").join(&spec.name));
     let dir = SweepDir::create(&path, &spec)?;
+    compute_share(&dir, &spec, shard, &args.execution, stop)
+}
+
+/// Computes what is missing of a sweep, or of a share of it, in its directory.
+pub(super) fn compute_share(
+    dir: &SweepDir,
+    spec: &SweepSpec,
+    shard: Option<Shard>,
+    execution: &Execution,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<ExitCode> {
+    let grid = Grid::new(spec)?;
     let journal = dir.journal()?;
     if let Err(error) = dir.tidy(&journal) {
         note(format!("note: cannot tidy {}: {error}\n", dir.checkpoints_path().display()));
@@ -120,18 +131,17 @@ fn compute(args: SweepArgs) -> anyhow::Result<ExitCode> {
     let failed = mine.iter().filter(|run| {
         journal.runs.get(&run.id).is_some_and(|record| record.status == Status::Failed)
     });
-    let sweep =
-        Sweep { dir: &dir, grid: &grid, journal: &journal, execution: &args.execution, stop };
-    if !args.execution.quiet {
+    let sweep = Sweep { dir, grid: &grid, journal: &journal, execution, stop };
+    if !execution.quiet {
         let share = shard.map_or(String::new(), |shard| format!("share {shard}: "));
         print_line(format!(
             "sweep {} in {}: {share}{} runs, {} done, {} to do on {} cores",
             spec.name,
-            path.display(),
+            dir.path().display(),
             mine.len(),
             mine.len() - to_do.len(),
             to_do.len(),
-            workers::number(args.execution.jobs),
+            workers::number(execution.jobs),
         ))?;
     }
     sweep.compute(to_do, failed.count())
