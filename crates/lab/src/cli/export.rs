@@ -45,7 +45,9 @@ pub struct Args {
 /// If there are no results, or files cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !(args.csv || args.parquet || args.tensorboard || args.records) {
-        return Err(bad("expected --csv, --parquet, --tensorboard or --records, or several of them"));
+        return Err(bad(
+            "expected --csv, --parquet, --tensorboard or --records, or several of them",
+        ));
     }
     let selections = args.select.iter().map(|text| Selection::parse(text));
     let selections = selections.collect::<anyhow::Result<Vec<_>>>()?;
