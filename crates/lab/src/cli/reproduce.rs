@@ -204,8 +204,8 @@ const CALIBRATION: Duration = Duration::from_millis(150);
 fn list(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs = workers::number(None);
     let mut text = format!(
-        "Parts of the paper, and the time they take here on {jobs} cores. Runs that finished in {} \
-         are not counted again.\n\n{:18} {:>6} {:>6}  {:>12}  {:>11}  shows\n",
+        "Parts of the paper, and the time they take here on {jobs} cores, without what is done in \
+         {}. A sweep gives maps, learning curves and robustness curves.\n\n{:18} {:>6} {:>6}  {:>12}  {:>11}  shows\n",
         args.out.display(),
         "name",
         "runs",
@@ -254,15 +254,20 @@ impl Totals {
 fn totals(figure: &Figure, args: &Args, jobs: usize) -> anyhow::Result<Totals> {
     let mut totals = Totals::default();
     for spec in &figure.sweeps {
-        let grid = Grid::new(&restricted(spec, args)?)?;
-        let journal = SweepDir::at(&place(&args.out, spec)).journal()?;
+        let mut spec = restricted(spec, args)?;
+        let journal = SweepDir::at(&place(&args.out, &spec)).journal()?;
+        // Seeds take the same time; that of one is quicker to estimate.
+        let repeated = if journal.runs.is_empty() { spec.seeds.len() } else { 1 };
+        spec.seeds.truncate(spec.seeds.len() / repeated);
+        let grid = Grid::new(&spec)?;
         let to_do: Vec<&PlannedRun> =
             grid.runs.iter().filter(|run| !journal.runs.contains_key(&run.id)).collect();
         let estimate = estimate(&to_do, jobs, workers::free_memory(), CALIBRATION);
-        totals.runs += grid.runs.len();
+        totals.runs += repeated * grid.runs.len();
         totals.done += grid.runs.len() - to_do.len();
-        totals.flops += to_do.iter().map(|run| run.cost.flops()).sum::<f64>();
-        totals.seconds += estimate.seconds.iter().sum::<f64>();
+        let flops = to_do.iter().map(|run| run.cost.flops()).sum::<f64>();
+        totals.flops += repeated as f64 * flops;
+        totals.seconds += repeated as f64 * estimate.seconds.iter().sum::<f64>();
     }
     Ok(totals)
 }

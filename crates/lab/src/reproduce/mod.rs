@@ -79,7 +79,7 @@ pub fn figures() -> &'static [Figure] {
         };
         let sweeps = presets().iter().map(|preset| Figure {
             name: preset.spec.name.clone(),
-            shows: format!("maps, learning curves, robustness: {}", preset.summary),
+            shows: preset.summary.clone(),
             sweeps: vec![preset.spec.clone()],
         });
         [quick, headline].into_iter().chain(sweeps).collect()
