@@ -2,6 +2,7 @@
 
 mod analyze;
 mod bench;
+mod check;
 mod compare;
 mod completions;
 mod config;
@@ -14,6 +15,7 @@ mod plan;
 mod plot;
 mod progress;
 mod report;
+mod reproduce;
 mod show;
 mod signals;
 mod slurm;
@@ -69,12 +71,16 @@ enum Command {
     /// Compute a sweep on a Slurm cluster
     #[command(subcommand)]
     Slurm(slurm::Command),
+    /// Run parts of the paper, and say which of its claims the runs bear out
+    Reproduce(Box<reproduce::Args>),
     /// Make one interactive page of results
     Report(report::Args),
     /// Write pictures of results as SVG and PNG files
     Plot(plot::Args),
     /// Compare results with the published ones, or with other results
     Compare(compare::Args),
+    /// Compute recorded runs again and compare them with their records, to the bit
+    Check(check::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
     /// Score a trained model on fresh sequences
@@ -111,9 +117,11 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Reproduce(args) => reproduce::run(*args),
         Command::Report(args) => report::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
