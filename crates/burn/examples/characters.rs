@@ -8,7 +8,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+use burn::nn::{Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -33,8 +33,11 @@ struct Characters {
 
 impl Characters {
     fn new(vocab: usize, device: &Device) -> Self {
-        let layer = EncoderLayerConfig::new(WIDTH, HEADS);
-        let initializer = layer.initializer.clone();
+        // Wider than the paper's initial weights, which suit longer training.
+        let initializer = LinearConfig::new(WIDTH, WIDTH).initializer;
+        let layer = EncoderLayerConfig::new(WIDTH, HEADS).with_initializer(initializer);
+        let deviation = (WINDOW as f64).sqrt().recip();
+        let initializer = Initializer::Normal { mean: 0.0, std: deviation };
         let embedding = EmbeddingConfig::new(WINDOW * vocab, WIDTH).with_initializer(initializer);
         Self {
             embedding: embedding.init(device),
@@ -83,7 +86,7 @@ fn documentation() -> std::io::Result<String> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
-    let steps = arguments.next().unwrap_or(Ok(600))?;
+    let steps = arguments.next().unwrap_or(Ok(1000))?;
     let characters = arguments.next().unwrap_or(Ok(600))?;
 
     let text = documentation()?;
