@@ -188,8 +188,8 @@ pub struct EncoderConfig {
 
 /// The paper's model: token embedding, learned positions or none, layers, read-out.
 ///
-/// Fields are named and shaped as the parameters of the program's checkpoints (`docs/models.md`),
-/// which [`Encoder::from_checkpoint`] reads.
+/// In the order of the fields, the parameters are those of the program's checkpoints
+/// (`docs/models.md`), which [`Encoder::from_checkpoint`] reads.
 ///
 /// Created by [`EncoderConfig::init`].
 #[derive(Module, Debug)]

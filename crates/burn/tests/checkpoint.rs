@@ -4,7 +4,7 @@
 mod common;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use common::{error, numbers, stream};
+use common::{error, numbers, parameters, stream};
 use nap_burn::Encoder;
 use nap_engine::config::{
     Auto, CasesReadout, LogitScale, NormPlacement, Positions, RunConfig, TaskName,
@@ -25,11 +25,15 @@ fn config(task: TaskName) -> RunConfig {
 
 /// A checkpoint after a few steps.
 fn checkpoint(config: RunConfig) -> Vec<u8> {
+    trained(config).weights()
+}
+
+fn trained(config: RunConfig) -> Trainer {
     let mut trainer = Trainer::new(config).expect("a run");
     for _ in 0..3 {
         trainer.step();
     }
-    trainer.weights()
+    trainer
 }
 
 /// The engine's logits and the encoder's.
@@ -73,6 +77,16 @@ fn checkpoints_give_the_engines_logits() {
             assert!(error < 2e-5, "{:?} at length {length}: {error:.1e}", config.task);
         }
     }
+}
+
+#[test]
+fn a_resumable_checkpoint_is_read_as_well() {
+    let trainer = trained(config(TaskName::Mode));
+    let read = |bytes: &[u8]| Encoder::from_checkpoint(bytes, &Device::flex()).expect("an encoder");
+    let [best, last] = [trainer.weights(), trainer.checkpoint()].map(|bytes| read(&bytes));
+    assert_eq!(parameters(&best), parameters(&last));
+    let widened: Vec<_> = trainer.parameters().iter().map(|&x| f64::from(x)).collect();
+    assert_eq!(parameters(&best), widened);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use common::{Naive, error, numbers, random, randomised, stream};
+use common::{Naive, error, numbers, parameters, random, randomised, stream, with_parameters};
 use nap_burn::{
     AttentionForm, EncoderLayerConfig, NapInput, NapState, NormalizedAttention,
     NormalizedAttentionConfig,
@@ -46,6 +46,31 @@ fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
         }
     }
     assert_eq!(state.tokens(), n);
+}
+
+#[test]
+fn both_forms_are_as_accurate_at_the_scale_of_initial_weights() {
+    let (n, d, device) = (200, 16, Device::flex());
+    let s = &mut stream(3);
+    let config = NormalizedAttentionConfig::new(d, 2)
+        .with_query_bias(false)
+        .with_key_bias(false)
+        .with_value_bias(false)
+        .with_output_bias(false)
+        .with_gain(false)
+        .with_bias(false);
+    let x = random(s, [1, n, d], &device) * 0.02;
+    let layer = config.init(&device);
+    // Logits whose deviation is far below epsilon.
+    let values: Vec<_> = parameters(&layer).iter().map(|_| 0.0176 * s.normal()).collect();
+    let mut layer = with_parameters(layer, &values);
+    let (_, expected) = Naive::of(&layer).forward([&numbers(x.clone()); 3], |_, _| true);
+    for form in [AttentionForm::Linear, AttentionForm::Quadratic] {
+        layer.form = form;
+        let out = numbers(layer.forward(NapInput::self_attn(x.clone())).context);
+        let error = error(&out, &expected);
+        assert!(error < 2e-6, "{form:?} {error:.1e}");
+    }
 }
 
 #[test]
