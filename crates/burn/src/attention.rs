@@ -1,3 +1,5 @@
+//! The layer: projections, heads, masks, dropout, and the choice between the equal forms.
+
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::attention::generate_autoregressive_mask;

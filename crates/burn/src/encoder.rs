@@ -1,3 +1,5 @@
+//! The paper's layer and model.
+
 use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::nn::{
