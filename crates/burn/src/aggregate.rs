@@ -65,7 +65,7 @@ impl Rule {
     }
 
     /// The aggregate `[batch, heads, queries, d_k]` in time linear in the lengths; the mask is
-    /// one of keys, `[batch, 1, keys, 1]`.
+    /// one of keys, `[batch, 1, keys, 1]`, whose values are 0.
     pub fn linear(
         &self,
         query: Tensor<4>,
@@ -73,21 +73,24 @@ impl Rule {
         value: Tensor<4>,
         mask: Option<Tensor<4, Bool>>,
     ) -> Tensor<4> {
-        let (centred, value, covariance) = match mask {
+        if key.dims()[2] == 0 {
+            return query.zeros_like();
+        }
+        let (centred, covariance) = match mask {
             None => {
                 let centred = key.clone() - key.mean_dim(2);
                 let n = centred.dims()[2] as f64;
                 let covariance = centred.clone().transpose().matmul(centred.clone());
                 // Not `div_scalar`, whose gradient burn 0.22 rounds to f32.
-                (centred, value, covariance.mul_scalar(1.0 / n))
+                (centred, covariance.mul_scalar(1.0 / n))
             }
             Some(mask) => {
                 let count = count_kept(&key, &mask, 2);
                 let key = key.mask_fill(mask.clone(), 0);
                 let mean = key.clone().sum_dim(2) / count.clone();
-                let centred = (key - mean).mask_fill(mask.clone(), 0);
+                let centred = (key - mean).mask_fill(mask, 0);
                 let covariance = centred.clone().transpose().matmul(centred.clone());
-                (centred, value.mask_fill(mask, 0), covariance / count)
+                (centred, covariance / count)
             }
         };
         let cross = centred.transpose().matmul(value.clone());

@@ -156,7 +156,7 @@ impl EncoderLayer {
     /// - result: `[batch, n, d_model]`
     ///
     /// # Panics
-    /// If the last axis is not `d_model`, or the batch is not the state's.
+    /// As [`NormalizedAttention::step`].
     pub fn step(&self, x: Tensor<3>, state: &mut NapState) -> Tensor<3> {
         let pooled = self.attention.step(x.clone(), state);
         self.add_blocks(x, pooled)
