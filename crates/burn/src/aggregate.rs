@@ -73,9 +73,6 @@ impl Rule {
         value: Tensor<4>,
         mask: Option<Tensor<4, Bool>>,
     ) -> Tensor<4> {
-        if key.dims()[2] == 0 {
-            return query.zeros_like();
-        }
         let (centred, covariance) = match mask {
             None => {
                 let centred = key.clone() - key.mean_dim(2);

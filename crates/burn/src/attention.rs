@@ -285,6 +285,14 @@ impl NormalizedAttention {
         assert_shape!(query, [_, _, self.d_model]);
         assert_shape!(key, [batch, _, self.d_model]);
         assert_shape!(value, [batch, n2, self.d_model]);
+        if n2 == 0 {
+            let zeros = |last| {
+                let shape = [batch, self.n_heads, n1, last];
+                Tensor::zeros(shape, (&query.device(), query.dtype()))
+            };
+            let context = self.finish(zeros(self.d_k));
+            return NapOutput { weights: asked.then(|| zeros(0)), context };
+        }
         let mask_pad = mask_pad.map(|mask| {
             let mask = for_all(mask, batch);
             assert_shape!(mask, [batch, n2]);
