@@ -27,9 +27,10 @@ fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
     let s = &mut stream(1);
     // Without b, whose part of the result would hide errors of deviations.
     let config = NormalizedAttentionConfig::new(d, 2).with_bias(false);
-    let layer = randomised(config.init(&device), s);
+    let mut layer = randomised(config.init(&device), s);
     // Keys away from 0: sums of raw products would cancel.
-    let x = random(s, [1, n, d], &device) + 5.0;
+    layer.key.bias = Some(Param::from_tensor(Tensor::full([d], 30.0, &device)));
+    let x = random(s, [1, n, d], &device);
     let naive = Naive::of(&layer);
     let flat = numbers(x.clone());
     let [q, k, v] = [0, 1, 2].map(|layer| naive.dense(layer, &flat));
@@ -60,10 +61,10 @@ fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
 fn every_form_centres_its_keys() {
     let (n, d, device) = (300, 16, Device::flex());
     let s = &mut stream(4);
-    let mut layer = identity(d, &device);
-    // Its part of the result would hide errors of deviations.
-    layer.bias = None;
-    let x = random(s, [1, n, d], &device) + 30.0;
+    let config = NormalizedAttentionConfig::new(d, 2).with_bias(false);
+    let mut layer = randomised(config.init(&device), s);
+    layer.key.bias = Some(Param::from_tensor(Tensor::full([d], 30.0, &device)));
+    let x = random(s, [1, n, d], &device);
     let naive = Naive::of(&layer);
     let flat = numbers(x.clone());
     let (_, all) = naive.forward([&flat; 3], |_, _| true);
