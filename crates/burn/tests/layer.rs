@@ -41,13 +41,13 @@ fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
         let out = numbers(layer.step(x.clone().narrow(1, t, 1), &mut state));
         let row = t * d..(t + 1) * d;
         let between = relative(&out, &at_once[row.clone()]);
-        assert!(between < 8e-6, "position {t}: steps and chunks differ by {between:.1e}");
+        assert!(between < 4e-6, "position {t}: steps and chunks differ by {between:.1e}");
         if t < 100 || t % 97 == 0 || t + 1 == n {
             let (_, pooled) = naive.attend(&q[row.clone()], &k, &v, |j| j <= t);
             let expected = naive.finish(&pooled);
             let steps = relative(&out, &expected);
             let chunks = relative(&at_once[row], &expected);
-            assert!(steps.max(chunks) < 8e-6, "position {t}: {steps:.1e}, {chunks:.1e}");
+            assert!(steps.max(chunks) < 3e-6, "position {t}: {steps:.1e}, {chunks:.1e}");
         }
         if t + 1 == 2_000 || t + 1 == n {
             let held = 2 * 2 * (2 * 8 * (8 + 1));
@@ -63,7 +63,7 @@ fn every_form_centres_its_keys() {
     let s = &mut stream(4);
     let config = NormalizedAttentionConfig::new(d, 2).with_bias(false);
     let mut layer = randomised(config.init(&device), s);
-    layer.key.bias = Some(Param::from_tensor(Tensor::full([d], 30.0, &device)));
+    layer.key.bias = Some(Param::from_tensor(Tensor::full([d], 100.0, &device)));
     let x = random(s, [1, n, d], &device);
     let naive = Naive::of(&layer);
     let flat = numbers(x.clone());
