@@ -116,3 +116,21 @@ fn count_kept(like: &Tensor<4>, mask: &Tensor<4, Bool>, dim: usize) -> Tensor<4>
     let ones = Tensor::<4>::ones(mask.shape(), (&like.device(), like.dtype()));
     ones.mask_fill(mask.clone(), 0).sum_dim(dim).clamp_min(1)
 }
+
+/// Sums over keys cost `d_k^2 (n1 + n2)`, all pairs `d_k n1 n2`.
+pub(crate) fn linear_is_cheaper(n1: usize, n2: usize, d_k: usize) -> bool {
+    n1 * n2 > d_k * (n1 + n2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::linear_is_cheaper;
+
+    #[test]
+    fn the_linear_form_is_taken_above_two_widths_of_a_head() {
+        assert!(!linear_is_cheaper(32, 32, 16));
+        assert!(linear_is_cheaper(33, 33, 16));
+        // One query is no reason to sum up all keys' products, whatever their number.
+        assert!(!linear_is_cheaper(1, 100_000, 16));
+    }
+}

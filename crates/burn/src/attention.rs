@@ -8,7 +8,7 @@ use burn::nn::{
 };
 use burn::tensor::{Bool, Device, Tensor, assert_shape};
 
-use crate::aggregate::Rule;
+use crate::aggregate::{Rule, linear_is_cheaper};
 use crate::causal::NapState;
 
 /// LayerNorm's epsilon in the paper's models, inside the square root.
@@ -416,22 +416,4 @@ impl NormalizedAttention {
 /// The mask of each sequence, of one for all.
 fn for_all<const D: usize>(mask: Tensor<D, Bool>, batch: usize) -> Tensor<D, Bool> {
     if mask.dims()[0] == 1 { mask.repeat_dim(0, batch) } else { mask }
-}
-
-/// Sums over keys cost `d_k^2 (n1 + n2)`, all pairs `d_k n1 n2`.
-fn linear_is_cheaper(n1: usize, n2: usize, d_k: usize) -> bool {
-    n1 * n2 > d_k * (n1 + n2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::linear_is_cheaper;
-
-    #[test]
-    fn the_linear_form_is_taken_above_two_widths_of_a_head() {
-        assert!(!linear_is_cheaper(32, 32, 16));
-        assert!(linear_is_cheaper(33, 33, 16));
-        // One query is no reason to sum up all keys' products, whatever their number.
-        assert!(!linear_is_cheaper(1, 100_000, 16));
-    }
 }

@@ -57,6 +57,7 @@ fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
     assert_eq!(state.tokens(), n);
 }
 
+/// Keys some 35 deviations from 0. The pairs' logits have that offset themselves.
 #[test]
 fn every_form_centres_its_keys() {
     let (n, d, device) = (300, 16, Device::flex());
@@ -71,13 +72,16 @@ fn every_form_centres_its_keys() {
     let (_, causal) = naive.forward([&flat; 3], |i, j| j <= i);
     let mut state = NapState::default();
     let steps = (0..n).map(|t| layer.step(x.clone().narrow(1, t, 1), &mut state)).collect();
-    assert!(error(&numbers(Tensor::cat(steps, 1)), &causal) < 5e-6);
-    for form in [AttentionForm::Linear, AttentionForm::Quadratic] {
+    let found = error(&numbers(Tensor::cat(steps, 1)), &causal);
+    assert!(found < 5e-6, "steps {found:.1e}");
+    let limits = [(AttentionForm::Linear, 2e-5, 2e-6), (AttentionForm::Quadratic, 6e-5, 6e-5)];
+    for (form, limit, causal_limit) in limits {
         let layer = NormalizedAttention { form, ..layer.clone() };
         let out = numbers(layer.forward(NapInput::self_attn(x.clone())).context);
-        let (full, causal) =
-            (error(&out, &all), error(&numbers(layer.forward_causal(x.clone())), &causal));
-        assert!(full.max(causal) < 5e-6, "{form:?} {full:.1e} {causal:.1e}");
+        let found = error(&out, &all);
+        assert!(found < limit, "{form:?} {found:.1e}");
+        let found = error(&numbers(layer.forward_causal(x.clone())), &causal);
+        assert!(found < causal_limit, "causal {form:?} {found:.1e}");
     }
 }
 
