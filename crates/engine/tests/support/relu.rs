@@ -48,11 +48,7 @@ impl<T: Real> AttentionRule<T> for Relu {
     fn weights(&self, row: &Row<T>, z: &[T], w: &mut [T]) {
         let share = share(row, z.len());
         for j in 0..z.len() {
-            w[j] = if row.keeps(j) {
-                row.gain * relu(z[j]) * share + row.bias
-            } else {
-                T::zero()
-            };
+            w[j] = if row.keeps(j) { row.gain * relu(z[j]) * share + row.bias } else { T::zero() };
         }
     }
 

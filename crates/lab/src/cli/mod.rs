@@ -2,6 +2,7 @@
 
 mod analyze;
 mod bench;
+mod choose;
 mod compare;
 mod completions;
 mod config;
@@ -58,6 +59,8 @@ Examples:
 enum Command {
     /// Train a model and write a run directory
     Train(Box<train::Args>),
+    /// Find out which model suits a task, within a time
+    Choose(Box<choose::Args>),
     /// Train every model of a grid, resumably
     Sweep(Box<sweep::SweepArgs>),
     /// Show what a sweep will take on this machine, and what of it is done
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Train(args) => train::run(*args),
+        Command::Choose(args) => choose::run(*args),
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),

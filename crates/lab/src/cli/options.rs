@@ -105,6 +105,11 @@ impl RunOptions {
         layers.finish()
     }
 
+    /// Takes out the models and the learning rates, where several make sense.
+    pub fn take_models_and_rates(&mut self) -> (Option<String>, Option<String>) {
+        (self.model.take(), self.lr.take())
+    }
+
     /// The comma-separated models and training lengths that were asked for, where several make
     /// sense.
     pub fn lists(&self) -> (Option<Vec<String>>, Option<Vec<String>>) {
