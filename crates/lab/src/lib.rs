@@ -12,6 +12,7 @@ pub mod bench;
 pub mod chart;
 pub mod cli;
 pub mod compare;
+pub mod data;
 pub mod error;
 pub mod escape;
 pub mod export;

@@ -19,6 +19,7 @@ use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Trained, Trainer};
 use serde_json::Value;
 
+use crate::data;
 use crate::error::bad;
 use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
 use crate::record;
@@ -140,7 +141,7 @@ impl RunDir {
         config: &RunConfig,
     ) -> anyhow::Result<(Trainer, Vec<String>, Option<String>)> {
         let last = self.path.join(LAST);
-        let fresh = || Trainer::new(config.clone()).map_err(|error| bad(error.to_string()));
+        let fresh = || data::trainer(config);
         let bytes = match fs::read(&last) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -162,7 +163,7 @@ impl RunDir {
             );
             return Ok((fresh()?, Vec::new(), Some(note)));
         }
-        let trainer = Trainer::resume(&bytes).map_err(unusable)?;
+        let trainer = data::resume(config, &bytes)?.map_err(unusable)?;
         let records = self.records(&trainer);
         Ok((trainer, records, None))
     }
