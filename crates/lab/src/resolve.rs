@@ -31,7 +31,7 @@ pub const OWN: &str = "own-data";
 const OPTIONAL: [&str; 3] = ["task.data", "train.patience", "train.class_weights"];
 
 /// Keys that follow from data of one's own.
-const FOLLOWING: [&str; 3] = ["task.vocab", "task.length", "train.steps_per_epoch"];
+pub const FOLLOWING: [&str; 3] = ["task.vocab", "task.length", "train.steps_per_epoch"];
 
 /// A configuration under construction.
 #[derive(Debug, Clone)]

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::data;
 use crate::error::bad;
+use crate::escape::quoted;
 use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
 use crate::record;
 use crate::resolve::{self, Layers};
@@ -60,13 +61,7 @@ impl RunDir {
 
     /// The command that continues the run.
     pub fn resume_command(&self) -> String {
-        let path = self.path.display().to_string();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+".contains(c);
-        if path.chars().all(plain) {
-            format!("nap train --resume --out {path}")
-        } else {
-            format!("nap train --resume --out '{}'", path.replace('\'', r"'\''"))
-        }
+        format!("nap train --resume --out {}", quoted(&self.path.display().to_string()))
     }
 
     /// What is there.

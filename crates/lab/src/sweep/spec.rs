@@ -70,6 +70,14 @@ impl SweepSpec {
         if !task.contains_key("data") {
             return Ok(());
         }
+        for key in resolve::FOLLOWING {
+            let fixed = key.split_once('.').and_then(|(section, key)| {
+                self.fixed.get(section)?.as_table()?.get(key)
+            });
+            if fixed.is_some() || self.axes.iter().any(|axis| axis.key == key) {
+                return Err(bad(format!("sweep {}: {key} follows from the data", self.name)));
+            }
+        }
         let layer = Table::from_iter([("task".to_owned(), Value::Table(task.clone()))]);
         let mut layers = Layers::from_preset(&self.preset)?;
         layers.add(layer, &format!("sweep {}", self.name))?;
