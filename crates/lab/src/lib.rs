@@ -25,6 +25,7 @@ pub mod plot;
 pub mod published;
 pub mod record;
 pub mod report;
+pub mod reproduce;
 pub mod resolve;
 pub mod run_dir;
 pub mod statistics;

@@ -15,6 +15,7 @@ mod plot;
 mod predict;
 mod progress;
 mod report;
+mod reproduce;
 mod show;
 mod signals;
 mod slurm;
@@ -71,6 +72,8 @@ enum Command {
     /// Compute a sweep on a Slurm cluster
     #[command(subcommand)]
     Slurm(slurm::Command),
+    /// Run parts of the paper, and say which of its claims the runs bear out
+    Reproduce(Box<reproduce::Args>),
     /// Make one interactive page of results
     Report(report::Args),
     /// Write pictures of results as SVG and PNG files
@@ -115,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Reproduce(args) => reproduce::run(*args),
         Command::Report(args) => report::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Compare(args) => compare::run(&args),
