@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::data::{ClassWeights, DataConfig, Place};
 use crate::kernels::aggregate;
 
 /// A value in a configuration that cannot be used: where, what, and what would be right.
@@ -111,6 +112,7 @@ impl RunConfig {
                 length: 128,
                 validation_length: Auto::Auto,
                 case_bias: 0,
+                data: None,
             },
             train: TrainConfig {
                 seed: 0,
@@ -124,6 +126,8 @@ impl RunConfig {
                 precision: Precision::F32,
                 validation_batches: 32,
                 case_sequences: 3000,
+                patience: None,
+                class_weights: None,
             },
         }
     }
@@ -139,6 +143,24 @@ impl RunConfig {
         config
     }
 
+    /// For data of one's own: NAP that classifies, d = 64, learning rate 0.3^6. `task.data` and
+    /// what follows from it are still to be set, see [`RunConfig::follow_data`].
+    pub fn own_data() -> Self {
+        let mut config = Self::paper();
+        config.model.dim = 64;
+        config.task.name = TaskName::Classify;
+        config.train.learning_rate = 0.000_729; // 0.3^6
+        config
+    }
+
+    /// Sets what follows from the data: vocabulary, longest sequence and steps per epoch.
+    pub fn follow_data(&mut self) {
+        if let Some(data) = &self.task.data {
+            (self.task.vocab, self.task.length) = (data.vocab, data.longest);
+            self.train.steps_per_epoch = data.sequences.div_ceil(self.train.batch.max(1));
+        }
+    }
+
     /// Checks every value and every combination.
     ///
     /// # Errors
@@ -151,6 +173,14 @@ impl RunConfig {
     }
 
     fn validate_together(&self) -> Result<(), ConfigError> {
+        match &self.task.data {
+            Some(data) => self.validate_with(data)?,
+            None if self.train.class_weights.is_some() => {
+                let expected = "none: only data of one's own has rare classes";
+                return Err(ConfigError::new("train.class_weights", "balanced", expected));
+            }
+            None => {}
+        }
         let validation = self.validation_length();
         let positions = self.model.positions(&self.task);
         if positions == Positions::Learned && validation > self.task.length {
@@ -177,9 +207,42 @@ impl RunConfig {
         Ok(())
     }
 
-    /// The length of validation sequences: as given, else half the training length for cases
+    fn validate_with(&self, data: &DataConfig) -> Result<(), ConfigError> {
+        let steps = data.sequences.div_ceil(self.train.batch);
+        if self.train.steps_per_epoch != steps {
+            let expected = format!(
+                "{steps}: an epoch is one pass over {} sequences in batches of {}",
+                data.sequences, self.train.batch
+            );
+            let key = "train.steps_per_epoch";
+            return Err(ConfigError::new(key, self.train.steps_per_epoch, expected));
+        }
+        if self.train.class_weights.is_some() && self.task.name == TaskName::Point {
+            let expected = "none: positions are no classes";
+            return Err(ConfigError::new("train.class_weights", "balanced", expected));
+        }
+        let even = data.shortest == data.longest && data.longest == self.task.length;
+        if self.model.aggregator == aggregate::WEIGHTED && !even {
+            let expected = format!(
+                "another: weighted takes one length only, the data has {} to {}",
+                data.shortest, data.longest
+            );
+            return Err(ConfigError::new("model.aggregator", &self.model.aggregator, expected));
+        }
+        if self.model.masking == Masking::Reference && data.shortest < data.longest {
+            let expected = "clean: padding must not affect results";
+            return Err(ConfigError::new("model.masking", "reference", expected));
+        }
+        Ok(())
+    }
+
+    /// The length of validation sequences; for data of one's own, the longest that the model has
+    /// positions for. Else as given, else half the training length for cases
     /// and lg (never below 1) and twice it for mode; the training length for `weighted`.
     pub fn validation_length(&self) -> usize {
+        if self.task.name.is_own() {
+            return self.task.length;
+        }
         self.task.validation_length.unwrap_or_else(|| {
             if self.model.aggregator == aggregate::WEIGHTED {
                 self.task.length
@@ -300,7 +363,7 @@ pub struct ModelConfig {
     pub centre: bool,
     /// Quadratic or linear-time attention.
     pub form: Auto<AttentionForm>,
-    /// Positions: learned for tasks that use them, none for mode.
+    /// Positions: learned, or none for mode.
     pub positions: Auto<Positions>,
     /// How masked tokens are left out, where a batch has a mask.
     pub masking: Masking,
@@ -370,12 +433,12 @@ impl ModelConfig {
     pub fn positions(&self, task: &TaskConfig) -> Positions {
         self.positions.unwrap_or_else(|| match task.name {
             TaskName::Mode => Positions::None,
-            TaskName::Cases | TaskName::Lg => Positions::Learned,
+            _ => Positions::Learned,
         })
     }
 }
 
-/// The paper's tasks.
+/// The tasks: the paper's, which make their own sequences, and those on data of one's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskName {
@@ -385,11 +448,35 @@ pub enum TaskName {
     Mode,
     /// Local vs global.
     Lg,
+    /// Own data: a class per sequence.
+    Classify,
+    /// Own data: a position per sequence.
+    Point,
+    /// Own data: a class per token.
+    Tag,
 }
 
 impl TaskName {
+    /// The paper's tasks.
+    pub const PAPER: [TaskName; 3] = [TaskName::Cases, TaskName::Mode, TaskName::Lg];
+
+    /// The tasks on data of one's own.
+    pub const OWN: [TaskName; 3] = [TaskName::Classify, TaskName::Point, TaskName::Tag];
+
     /// Every task.
-    pub const ALL: [TaskName; 3] = [TaskName::Cases, TaskName::Mode, TaskName::Lg];
+    pub const ALL: [TaskName; 6] = [
+        TaskName::Cases,
+        TaskName::Mode,
+        TaskName::Lg,
+        TaskName::Classify,
+        TaskName::Point,
+        TaskName::Tag,
+    ];
+
+    /// Whether it takes data of one's own.
+    pub fn is_own(self) -> bool {
+        Self::OWN.contains(&self)
+    }
 
     /// The name, as configurations spell it.
     pub fn as_str(self) -> &'static str {
@@ -397,11 +484,14 @@ impl TaskName {
             TaskName::Cases => "cases",
             TaskName::Mode => "mode",
             TaskName::Lg => "lg",
+            TaskName::Classify => "classify",
+            TaskName::Point => "point",
+            TaskName::Tag => "tag",
         }
     }
 }
 
-/// How the cases task is read out (mode and lg have one read-out each).
+/// How the cases task is read out (the other tasks have one read-out each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CasesReadout {
@@ -415,7 +505,7 @@ pub enum CasesReadout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readout {
-    /// One logit per token: `[batch, length]`.
+    /// One logit per token: `[batch, length]`. With [`Masking::Clean`] masked tokens have none.
     PerToken,
     /// A logit per position from the first token: `[batch, length]`, cut from the maximal length.
     FirstTokenPosition,
@@ -423,9 +513,21 @@ pub enum Readout {
     EachTokenPosition,
     /// A logit per class from the first token: `[batch, classes]`.
     FirstTokenClass,
+    /// A logit per class from each token: `[batch, length, classes]`.
+    EachTokenClass,
 }
 
 impl Readout {
+    /// Whether it gives logits of classes rather than of positions.
+    pub fn is_class(self) -> bool {
+        matches!(self, Readout::FirstTokenClass | Readout::EachTokenClass)
+    }
+
+    /// Whether each token gives an answer of its own.
+    pub fn is_each_token(self) -> bool {
+        matches!(self, Readout::EachTokenPosition | Readout::EachTokenClass)
+    }
+
     /// Whether the read-out's width is the maximal length.
     pub fn is_position(self) -> bool {
         matches!(self, Readout::FirstTokenPosition | Readout::EachTokenPosition)
@@ -440,14 +542,17 @@ pub struct TaskConfig {
     pub name: TaskName,
     /// How `cases` is read out; the other tasks ignore it.
     pub readout: CasesReadout,
-    /// Number of different tokens V; drawn uniformly.
+    /// Number of different tokens V; drawn uniformly, or those of the data.
     pub vocab: usize,
-    /// Training length N.
+    /// Training length N; with data of one's own, that of the longest sequence.
     pub length: usize,
     /// Validation length: half of N for cases and lg, twice for mode.
     pub validation_length: Auto<usize>,
     /// cases and lg: b > 0 adds token 64, b < 0 removes it, see [`crate::task`].
     pub case_bias: i32,
+    /// classify, point and tag: the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataConfig>,
 }
 
 impl TaskConfig {
@@ -459,6 +564,13 @@ impl TaskConfig {
         range("task.length", self.length, 1, 1 << 20)?;
         if let Auto::Value(length) = self.validation_length {
             range("task.validation_length", length, 1, 1 << 20)?;
+        }
+        if self.name.is_own() {
+            return self.validate_own();
+        }
+        if self.data.is_some() {
+            let expected = "classify, point or tag: this task makes its own sequences";
+            return Err(ConfigError::new("task.name", self.name.as_str(), expected));
         }
         let smallest = if self.name == TaskName::Mode { 2 } else { 65 };
         if self.vocab < smallest || self.vocab > 1 << 20 {
@@ -478,13 +590,41 @@ impl TaskConfig {
         Ok(())
     }
 
+    fn validate_own(&self) -> Result<(), ConfigError> {
+        let Some(data) = &self.data else {
+            let expected = "task.data as well (--data FILE): this task takes data of one's own";
+            return Err(ConfigError::new("task.name", self.name.as_str(), expected));
+        };
+        data.validate(self.name)?;
+        if self.vocab != data.vocab {
+            let expected = format!("{}, the data's number of tokens", data.vocab);
+            return Err(ConfigError::new("task.vocab", self.vocab, expected));
+        }
+        if self.length < data.longest {
+            let expected = format!("at least {}, the data's longest sequence", data.longest);
+            return Err(ConfigError::new("task.length", self.length, expected));
+        }
+        if self.case_bias != 0 {
+            let expected = "0: own data has no cases";
+            return Err(ConfigError::new("task.case_bias", self.case_bias, expected));
+        }
+        Ok(())
+    }
+
+    /// Number of classes of the read-outs that have classes: the data's, or the tokens.
+    pub fn classes(&self) -> usize {
+        self.data.as_ref().map_or(self.vocab, |data| data.classes)
+    }
+
     /// How logits are read out.
     pub fn readout(&self) -> Readout {
         match (self.name, self.readout) {
             (TaskName::Cases, CasesReadout::PerToken) => Readout::PerToken,
             (TaskName::Cases, CasesReadout::FirstToken) => Readout::FirstTokenPosition,
-            (TaskName::Mode, _) => Readout::FirstTokenClass,
+            (TaskName::Mode | TaskName::Classify, _) => Readout::FirstTokenClass,
             (TaskName::Lg, _) => Readout::EachTokenPosition,
+            (TaskName::Point, _) => Readout::PerToken,
+            (TaskName::Tag, _) => Readout::EachTokenClass,
         }
     }
 }
@@ -516,6 +656,12 @@ pub struct TrainConfig {
     pub validation_batches: usize,
     /// Sequences of the equalised sets on which cases are tracked; a multiple of the cases.
     pub case_sequences: usize,
+    /// Ends the run after this many epochs without a better validation accuracy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience: Option<usize>,
+    /// What the loss of each class is multiplied by, with data of one's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
 }
 
 impl TrainConfig {
@@ -536,6 +682,9 @@ impl TrainConfig {
         if !self.case_sequences.is_multiple_of(6) {
             let expected = "a multiple of 6, so that the cases have equal shares";
             return Err(ConfigError::new("train.case_sequences", self.case_sequences, expected));
+        }
+        if let Some(patience) = self.patience {
+            range("train.patience", patience, 1, 1 << 20)?;
         }
         let rate = self.learning_rate as f32;
         if !(rate > 0.0 && rate.is_finite()) {

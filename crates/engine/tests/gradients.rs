@@ -302,10 +302,13 @@ fn dense_embedding_and_loss() {
         let classes = 1 + s.below(40) as usize;
         let logits = draw(s, rows * classes, 3.0);
         let targets: Vec<u32> = (0..rows).map(|_| s.below(classes as u32)).collect();
+        let weights: Vec<f32> = (0..rows).map(|_| s.below(3) as f32).collect();
+        let targets = targets.chunks(LANES).zip(weights.chunks(LANES));
         let score = |logits: &[f64], factor: f64| {
             let mut rows_out = to_panels(logits, classes);
             let mut loss = 0.0;
-            for (z, targets) in rows_out.chunks_exact_mut(classes).zip(targets.chunks(LANES)) {
+            for (z, (classes, weights)) in rows_out.chunks_exact_mut(classes).zip(targets.clone()) {
+                let targets = cross_entropy::Targets { classes, weights: Some(weights) };
                 loss += cross_entropy::loss_and_gradient(z, targets, factor).loss;
             }
             (loss, from_panels(&rows_out, classes, rows))

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::tile::{self, Begin, Job, MAX_HEIGHT, lane_strip_height, max_height, strip_height};
 use super::transpose::Transposed;
-use crate::panel::{LANES, Lanes, Panels, PanelsMut, panels};
+use crate::panel::{LANES, Lanes, Panels, PanelsMut};
 use crate::real::Real;
 
 /// A matrix `W: [rows, inner]`, packed for [`matmul`].
@@ -172,6 +172,7 @@ pub fn matmul<T: Real>(w: &Strips<T>, x: Panels<T>, y: PanelsMut<T>, start: Star
         inner,
         a: w.data.as_ptr(),
         a_row: w.inner,
+        a_panel: LANES * w.inner,
         a_segment: 0,
         step: w.height,
         b: x.data().as_flattened().as_ptr(),
@@ -215,6 +216,7 @@ pub fn matmul_rows<T: Real>(x: Panels<T>, b: &[Lanes<T>], out: Out<T>, add: bool
         inner: LANES,
         a: x.data().as_flattened().as_ptr(),
         a_row: LANES,
+        a_panel: LANES * LANES,
         a_segment: x.stride() * LANES,
         step: 1,
         b: b.as_flattened().as_ptr(),
@@ -237,34 +239,27 @@ pub fn matmul_rows<T: Real>(x: Panels<T>, b: &[Lanes<T>], out: Out<T>, add: bool
 pub fn matmul_tn<T: Real>(x: Panels<T>, y: Panels<T>, out: Out<T>, add: bool) {
     assert_eq!(x.height(), y.height(), "features");
     assert!(out.rows <= x.count() * LANES && out.columns <= y.count() * LANES, "tokens");
-    for p in 0..panels(out.rows) {
-        let first = p * LANES;
-        let part = Out {
-            data: &mut out.data[first * out.row_stride..],
-            rows: LANES.min(out.rows - first),
-            ..out
-        };
-        let job = Job {
-            rows: part.rows,
-            height: lane_strip_height::<T>(),
-            blocks: part.columns.div_ceil(LANES),
-            segments: 1,
-            inner: x.height(),
-            a: x.panel(p).as_flattened().as_ptr(),
-            a_row: 1,
-            a_segment: 0,
-            step: LANES,
-            b: y.data().as_flattened().as_ptr(),
-            b_block: y.stride() * LANES,
-            c: std::ptr::null_mut(),
-            c_block: 0,
-            c_row: 0,
-            begin: Begin::Zero,
-        };
-        // SAFETY: A is a whole panel of x, whose rows hold 16 tokens; `data()` checked y's
-        // panels, of which there are enough; `lane_strip_height` is at most `max_height`.
-        unsafe { write::<T, false>(part, job, add) };
-    }
+    let job = Job {
+        rows: out.rows,
+        height: lane_strip_height::<T>(),
+        blocks: out.columns.div_ceil(LANES),
+        segments: 1,
+        inner: x.height(),
+        a: x.data().as_flattened().as_ptr(),
+        a_row: 1,
+        a_panel: x.stride() * LANES,
+        a_segment: 0,
+        step: LANES,
+        b: y.data().as_flattened().as_ptr(),
+        b_block: y.stride() * LANES,
+        c: std::ptr::null_mut(),
+        c_block: 0,
+        c_row: 0,
+        begin: Begin::Zero,
+    };
+    // SAFETY: `data()` checked the panels of both, of which there are enough, and whose rows hold
+    // 16 tokens; `lane_strip_height` divides these 16 and is at most `max_height`.
+    unsafe { write::<T, false>(out, job, add) };
 }
 
 /// Runs a job whose result is `out`: whole blocks of columns in place, the rest by way of a
@@ -298,7 +293,7 @@ unsafe fn write<T: Real, const BY_ROW: bool>(out: Out<T>, job: Job<T>, add: bool
             let strip = Job {
                 rows,
                 blocks: 1,
-                a: job.a.add(row * job.a_row),
+                a: job.a.add(job.a_at(row)),
                 b: job.b.add(whole * job.b_block),
                 c: buffer.as_flattened_mut().as_mut_ptr(),
                 c_block: 0,
@@ -336,9 +331,15 @@ mod tests {
         x.panel(t / LANES)[i][t % LANES].f64()
     }
 
-    fn close<T: Real>(actual: T, expected: f64, terms: usize) {
-        let error = (actual.f64() - expected).abs();
-        assert!(error <= T::epsilon().f64() * (terms as f64 + 2.0), "{error:e}");
+    /// Whether `actual` is `begin` and the sum of the terms, as nearly as rounding once per term
+    /// and once per sum promises.
+    fn close<T: Real>(actual: T, begin: f64, terms: impl Iterator<Item = f64>) {
+        let (mut sum, mut size, mut count) = (begin, begin.abs(), 2.0);
+        for term in terms {
+            (sum, size, count) = (sum + term, size + term.abs(), count + 1.0);
+        }
+        let error = (actual.f64() - sum).abs();
+        assert!(error <= T::epsilon().f64() * count * size, "{error:e} of {size}");
     }
 
     /// `[rows, inner, panels]`: each product of views into wider tensors against plain sums.
@@ -361,13 +362,13 @@ mod tests {
         for t in 0..count * LANES {
             assert_eq!(at(y, 0, t), at(before, 0, t), "a row of its own");
             for i in 0..rows {
-                let sum: f64 = (0..inner).map(|k| w[i * width + k].f64() * at(x, k, t)).sum();
+                let terms = (0..inner).map(|k| w[i * width + k].f64() * at(x, k, t));
                 let begin = match start {
                     Start::Zero => 0.0,
                     Start::Add => at(before, i + 1, t),
                     Start::Bias(bias) => bias[i].f64(),
                 };
-                close(y.panel(t / LANES)[i + 1][t % LANES], begin + sum, inner);
+                close(y.panel(t / LANES)[i + 1][t % LANES], begin, terms);
             }
         }
 
@@ -381,10 +382,10 @@ mod tests {
         for i in 0..inner {
             assert_eq!(c[i * (rows + 1) + rows], c_before[i * (rows + 1) + rows], "between rows");
             for j in 0..rows {
-                let sum: f64 = (0..count * LANES).map(|t| at(x, i, t) * at(other, j, t)).sum();
+                let terms = (0..count * LANES).map(|t| at(x, i, t) * at(other, j, t));
                 let place = i * (rows + 1) + j;
                 let begin = if add { c_before[place].f64() } else { 0.0 };
-                close(c[place], begin + sum, count * LANES);
+                close(c[place], begin, terms);
             }
         }
 
@@ -397,9 +398,9 @@ mod tests {
         matmul_tn(x, y, Out::matrix(&mut c, tokens, columns, columns), add);
         for i in 0..tokens {
             for j in 0..columns {
-                let sum: f64 = (0..inner).map(|k| at(x, k, i) * at(y, k, j)).sum();
+                let terms = (0..inner).map(|k| at(x, k, i) * at(y, k, j));
                 let begin = if add { c_before[i * columns + j].f64() } else { 0.0 };
-                close(c[i * columns + j], begin + sum, inner);
+                close(c[i * columns + j], begin, terms);
             }
         }
     }

@@ -29,8 +29,9 @@ pub(super) struct Job<T> {
     pub segments: usize,
     pub inner: usize,
     pub a: *const T,
-    /// From row to row of A, where a strip starts.
+    /// From row to row of A, where a strip starts, and from 16 rows to the next 16.
     pub a_row: usize,
+    pub a_panel: usize,
     pub a_segment: usize,
     /// From k to k + 1 of A.
     pub step: usize,
@@ -114,7 +115,13 @@ unsafe fn run_on<T: Real, const BY_ROW: bool>(isa: Isa, job: &Job<T>) {
     unsafe { portable::<T, BY_ROW>(job) }
 }
 
-impl<T: Real> Job<T> {
+impl<T> Job<T> {
+    /// Where the strip that starts with this row does.
+    #[inline(always)]
+    pub fn a_at(&self, row: usize) -> usize {
+        row / LANES * self.a_panel + row % LANES * self.a_row
+    }
+
     /// Where A's strip, B's block and C's tile of this row and block start.
     ///
     /// # Safety
@@ -124,7 +131,7 @@ impl<T: Real> Job<T> {
         // SAFETY: the caller's promise.
         unsafe {
             let c = self.c.add(block * self.c_block + row * self.c_row);
-            (self.a.add(row * self.a_row), self.b.add(block * self.b_block), c)
+            (self.a.add(self.a_at(row)), self.b.add(block * self.b_block), c)
         }
     }
 }
@@ -200,6 +207,7 @@ unsafe fn portable_tile<const M: usize, const BY_ROW: bool, T: Real>(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
+    use std::ops::Range;
 
     use super::{BLOCKS_PER_PASS, Begin, Job, LANES};
 
@@ -207,16 +215,36 @@ mod x86 {
     /// As [`super::run`], on a processor with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn avx2<const BY_ROW: bool>(job: &Job<f32>) {
+        let whole = job.rows / job.height * job.height;
         for first in (0..job.blocks).step_by(BLOCKS_PER_PASS) {
-            for row in (0..job.rows).step_by(job.height) {
-                let rows = job.height.min(job.rows - row);
-                for block in first..job.blocks.min(first + BLOCKS_PER_PASS) {
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        by_height!(rows, [1 2 3 4 5 6],
-                            M => avx2_tile::<M, BY_ROW>(job, block, row));
-                    }
+            let blocks = first..job.blocks.min(first + BLOCKS_PER_PASS);
+            // SAFETY: the caller's promise.
+            unsafe {
+                by_height!(job.height, [1 2 3 4 5 6],
+                    M => avx2_strips::<M, BY_ROW>(job, 0..whole, blocks.clone()));
+                if whole < job.rows {
+                    by_height!(job.rows - whole, [1 2 3 4 5],
+                        M => avx2_strips::<M, BY_ROW>(job, whole..job.rows, blocks));
                 }
+            }
+        }
+    }
+
+    /// Strips of M rows. Small products come to little more than this loop, so the height is
+    /// known to it.
+    ///
+    /// # Safety
+    /// As [`avx2`], for these rows, whole strips, and blocks.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2_strips<const M: usize, const BY_ROW: bool>(
+        job: &Job<f32>,
+        rows: Range<usize>,
+        blocks: Range<usize>,
+    ) {
+        for row in rows.step_by(M) {
+            for block in blocks.clone() {
+                // SAFETY: the caller's promise.
+                unsafe { avx2_tile::<M, BY_ROW>(job, block, row) };
             }
         }
     }
@@ -374,6 +402,7 @@ mod tests {
                 inner: if BY_ROW { inner } else { total },
                 a: a.as_ptr(),
                 a_row: if BY_ROW { LANES } else { total },
+                a_panel: LANES * if BY_ROW { LANES } else { total },
                 a_segment: a_rows * LANES,
                 step: if BY_ROW { 1 } else { height },
                 b: b.as_ptr(),

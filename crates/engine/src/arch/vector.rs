@@ -39,6 +39,12 @@ pub trait Vector<T: Real>:
     /// e^x; see [`crate::kernels::elementary`] for its error.
     fn exp(self) -> Self;
 
+    /// `if self > other { self } else { other }`: the other where either is NaN.
+    fn max(self, other: Self) -> Self;
+
+    /// `if self < other { self } else { other }`: the other where either is NaN.
+    fn min(self, other: Self) -> Self;
+
     /// `if self > other { then } else { otherwise }`; comparisons with NaN are false.
     fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self;
 
@@ -180,6 +186,16 @@ impl<T: Real> Vector<T> for Plain<T> {
     #[inline(always)]
     fn exp(self) -> Self {
         Self(self.0.map(|x| x.exp_fast()))
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a < b { a } else { b })
     }
 
     #[inline(always)]
@@ -414,6 +430,20 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            let ([a, b], [c, d]) = (self.0, other.0);
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe { Self([_mm256_max_ps(a, c), _mm256_max_ps(b, d)]) }
+        }
+
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            let ([a, b], [c, d]) = (self.0, other.0);
+            // SAFETY: a value exists only where its token did, which proves AVX2.
+            unsafe { Self([_mm256_min_ps(a, c), _mm256_min_ps(b, d)]) }
+        }
+
+        #[inline(always)]
         fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self {
             let ([a, b], [c, d]) = (self.0, other.0);
             // SAFETY: a value exists only where its token did, which proves AVX2.
@@ -496,6 +526,18 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe { Self(_mm512_max_ps(self.0, other.0)) }
+        }
+
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            // SAFETY: a value exists only where its token did, which proves AVX-512.
+            unsafe { Self(_mm512_min_ps(self.0, other.0)) }
+        }
+
+        #[inline(always)]
         fn if_greater(self, other: Self, then: Self, otherwise: Self) -> Self {
             // SAFETY: a value exists only where its token did, which proves AVX-512.
             unsafe {
@@ -548,6 +590,10 @@ mod tests {
                 x.if_greater(y, x, y),
                 x.if_equal(y, two, x),
                 two,
+                x.max(y),
+                x.min(y),
+                y.max(x),
+                y.min(x),
             ];
             let mut rows: Vec<_> = results.map(V::lanes).to_vec();
             rows.push([x.total(); LANES]);
@@ -571,7 +617,10 @@ mod tests {
         assert_eq!(plain[7][3], 2.0, "where equal");
         assert!(plain[6][5].is_nan(), "a comparison with NaN is false");
         let sum: f64 = x.iter().map(|&x| f64::from(x)).sum();
-        assert!((f64::from(plain[9][0]) - sum).abs() < 1e-5);
+        assert_eq!([plain[9][7], plain[10][7]], [f32::INFINITY, x[7]], "larger and smaller");
+        assert!([plain[9][5], plain[10][5]].iter().all(|x| x.is_nan()), "the other");
+        assert_eq!([plain[11][5], plain[12][5]], [x[5]; 2], "the other");
+        assert!((f64::from(plain[13][0]) - sum).abs() < 1e-5);
         for (isa, rows) in &results {
             assert_eq!(bits(rows), bits(plain), "{isa:?}");
         }

@@ -28,9 +28,8 @@ const TAYLOR: [f32; 6] = [0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 
 #[inline(always)]
 pub(crate) fn exp<V: Vector<f32>>(token: V::Token, x: V, power: impl Fn(V) -> V) -> V {
     let (low, high) = (V::splat(token, BOUNDS[0]), V::splat(token, BOUNDS[1]));
-    // Comparisons rather than min and max, which would swallow NaN.
-    let x = low.if_greater(x, low, x);
-    let x = x.if_greater(high, high, x);
+    // In this order NaN stays.
+    let x = high.min(low.max(x));
     let round = V::splat(token, ROUND);
     let shifted = x.mul_add(V::splat(token, std::f32::consts::LOG2_E), round);
     let k = shifted - round;
@@ -82,8 +81,7 @@ pub fn gelu<T: Real, V: Vector<T>>(token: V::Token, x: V) -> V {
 pub fn gelu_derivative<T: Real, V: Vector<T>>(token: V::Token, x: V) -> V {
     // 0 or 1 beyond, to the last place; x^2 would overflow at last.
     let (low, high) = (V::splat(token, T::of(-16.0)), V::splat(token, T::of(16.0)));
-    let x = low.if_greater(x, low, x);
-    let x = x.if_greater(high, high, x);
+    let x = high.min(low.max(x));
     let (linear, cubic) = (T::of(-2.0 * SCALE), T::of(-2.0 * SCALE * CUBIC));
     let square = x * x;
     let exponent = x * square.mul_add(V::splat(token, cubic), V::splat(token, linear));

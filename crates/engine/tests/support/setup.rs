@@ -67,6 +67,7 @@ impl Setup {
             Readout::FirstTokenPosition,
             Readout::EachTokenPosition,
             Readout::FirstTokenClass,
+            Readout::EachTokenClass,
         ];
         let readout = pick(s, &readouts);
         let vocab = 3 + s.below(9) as usize;
@@ -75,8 +76,10 @@ impl Setup {
         let length =
             (if constant_rows { 1 } else { 3 }) + s.below(if large { 50 } else { 17 }) as usize;
         let longest = length + if weighted { 0 } else { s.below(3) as usize };
+        let classes = 2 + s.below(19) as usize;
         let architecture =
-            Architecture::from_parts(&model, positions, vocab, longest, readout).expect("a model");
+            Architecture::from_parts(&model, positions, vocab, classes, longest, readout)
+                .expect("a model");
         let parameters = parameters(&architecture, seed, s);
         let sequences = if large { 1 + s.below(140) } else { 1 + s.below(5) } as usize;
         let batch = batch(&architecture, sequences, length, constant_rows, s);
@@ -145,15 +148,35 @@ fn batch(
     let (rows, classes) = match a.readout {
         Readout::PerToken | Readout::FirstTokenPosition => (sequences, length),
         Readout::EachTokenPosition => (sequences * length, length),
-        Readout::FirstTokenClass => (sequences, a.vocab),
+        Readout::FirstTokenClass => (sequences, a.classes),
+        Readout::EachTokenClass => (sequences * length, a.classes),
     };
-    let targets = (0..rows).map(|_| s.below(classes as u32)).collect();
     let masked = s.coin() && !matches!(a.block, Block::Weighted);
     let mask = masked.then(|| {
         // Now and then a sequence without any token left.
-        let empty: Vec<bool> = (0..sequences).map(|_| constant_rows && s.below(8) == 0).collect();
+        // (whose positions cannot be told apart).
+        let empty = constant_rows && !masked_positions(a);
+        let empty: Vec<bool> = (0..sequences).map(|_| empty && s.below(8) == 0).collect();
         let kept = |i: usize, s: &mut Stream| !empty[i / length] && (i % length < 2 || s.coin());
-        (0..tokens.len()).map(|i| kept(i, s)).collect()
+        (0..tokens.len()).map(|i| kept(i, s)).collect::<Vec<bool>>()
     });
-    Batch { tokens, length, targets, mask }
+    let target = |row: usize| loop {
+        let target = s.below(classes as u32);
+        let masked = mask.as_ref().is_some_and(|mask| !mask[row * length + target as usize]);
+        if !(masked && masked_positions(a)) {
+            break target;
+        }
+    };
+    let targets = (0..rows).map(target).collect();
+    let weights = s.coin().then(|| {
+        let mut weights: Vec<f32> = (0..rows).map(|_| 0.5 * s.below(4) as f32).collect();
+        weights[0] = 1.5;
+        weights
+    });
+    Batch { tokens, length, targets, weights, mask }
+}
+
+/// Whether the logits of masked tokens are left out.
+fn masked_positions(a: &Architecture) -> bool {
+    a.readout == Readout::PerToken && a.masking == Masking::Clean
 }

@@ -14,9 +14,10 @@ use crate::output::{note, print_line};
 Examples:
   nap export sweeps/mode-dim -o out --csv       out/runs.csv and out/epochs.csv
   nap export sweeps/mode-dim -o out --parquet
-  nap export sweeps/mode-dim -o out --tensorboard --select model=nap,lr=0.3^6 --select model=mte")]
+  nap export sweeps/mode-dim -o out --tensorboard --select model=nap,lr=0.3^6 --select model=mte
+  nap export sweeps/mode-dim -o out --records   out/runs.jsonl.gz: all that is known, to pass on")]
 pub struct Args {
-    /// Directory of a sweep or of a run, or a file of journal lines
+    /// Directory of a sweep, of a run or of files of records, or a file of records
     results: PathBuf,
     /// Where to write
     #[arg(short, long)]
@@ -30,6 +31,9 @@ pub struct Args {
     /// TensorBoard event files in the folder `tensorboard`
     #[arg(long)]
     tensorboard: bool,
+    /// runs.jsonl.gz: the records themselves, which nap reads like a sweep's directory
+    #[arg(long)]
+    records: bool,
     /// Only these runs, as model=nap,dim=8; repeatable (TensorBoard: a directory each)
     #[arg(long, value_name = "KEY=VALUE,...")]
     select: Vec<String>,
@@ -40,8 +44,10 @@ pub struct Args {
 /// # Errors
 /// If there are no results, or files cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if !(args.csv || args.parquet || args.tensorboard) {
-        return Err(bad("expected --csv, --parquet or --tensorboard, or several of them"));
+    if !(args.csv || args.parquet || args.tensorboard || args.records) {
+        return Err(bad(
+            "expected --csv, --parquet, --tensorboard or --records, or several of them",
+        ));
     }
     let selections = args.select.iter().map(|text| Selection::parse(text));
     let selections = selections.collect::<anyhow::Result<Vec<_>>>()?;
@@ -69,6 +75,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.parquet {
         parquet::write(&args.out, &records)?;
         written.push("runs.parquet, epochs.parquet");
+    }
+    if args.records {
+        export::write_records(&args.out, &records)?;
+        written.push("runs.jsonl.gz");
     }
     if args.tensorboard {
         let folder = args.out.join("tensorboard");

@@ -13,8 +13,10 @@ mod list;
 mod options;
 mod plan;
 mod plot;
+mod predict;
 mod progress;
 mod report;
+mod reproduce;
 mod show;
 mod signals;
 mod slurm;
@@ -50,6 +52,7 @@ const EXAMPLES: &str = "\
 Examples:
   nap train                               NAP learns `mode`, in a minute or two
   nap train --model bert --seed 1         the same with a softmax transformer
+  nap train --data my.jsonl --task classify   data of your own
   nap eval runs/mode-nap-d32-lr0.000729-s0 --seq 512
   nap sweep mode-dim --x 8..32 --seeds 2  part of the paper's sweep over widths, resumable
   nap report sweeps/mode-dim              maps and curves in one page, beside the published
@@ -72,6 +75,8 @@ enum Command {
     /// Compute a sweep on a Slurm cluster
     #[command(subcommand)]
     Slurm(slurm::Command),
+    /// Run parts of the paper, and say which of its claims the runs bear out
+    Reproduce(Box<reproduce::Args>),
     /// Make one interactive page of results
     Report(report::Args),
     /// Write pictures of results as SVG and PNG files
@@ -80,8 +85,10 @@ enum Command {
     Compare(compare::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
-    /// Score a trained model on fresh sequences
+    /// Score a trained model on fresh sequences, or on data of your own
     Eval(eval::Args),
+    /// Answer sequences with a model of your own data
+    Predict(predict::Args),
     /// Measure the paper's arguments: scale at initialisation, and the hull that softmax keeps to
     #[command(subcommand)]
     Analyze(analyze::Command),
@@ -115,6 +122,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
+        Command::Reproduce(args) => reproduce::run(*args),
         Command::Report(args) => report::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Compare(args) => compare::run(&args),
@@ -122,6 +130,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
+        Command::Predict(args) => predict::run(&args),
         Command::Analyze(command) => analyze::run(command),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -219,7 +219,8 @@ fn table(name: &str, parts: &[Part]) -> String {
     text
 }
 
-fn flops(count: f64) -> String {
+/// Operations in a fitting unit.
+pub(super) fn flops(count: f64) -> String {
     let units = [(1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")];
     let (size, unit) = units.into_iter().find(|(size, _)| count >= *size).unwrap_or((1e6, "MFLOP"));
     format!("{:.1} {unit}", count / size)

@@ -1,6 +1,6 @@
 //! `nap report`: results as one interactive page.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nap_engine::train::NUMERICS_VERSION;
@@ -36,23 +36,36 @@ pub struct Args {
 /// # Errors
 /// If there are no results, or the file cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (panels, results) = panels(&args.results, args.published_only)?;
-    let html = Page {
-        panels: &panels,
-        notes: &results.notes,
-        provenance: &provenance(&args.results, &results),
-    }
-    .html();
-    let place = args.out.display();
-    write_atomically(&args.out, html.as_bytes())
+    write(&args.results, args.published_only, &args.out, false)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page, and says so unless it is to be quiet; returns the results.
+///
+/// # Errors
+/// If there are no results, or the file cannot be written.
+pub fn write(
+    paths: &[PathBuf],
+    published_only: bool,
+    out: &Path,
+    quiet: bool,
+) -> anyhow::Result<Results> {
+    let (panels, results) = panels(paths, published_only)?;
+    let html =
+        Page { panels: &panels, notes: &results.notes, provenance: &provenance(paths, &results) }
+            .html();
+    let place = out.display();
+    write_atomically(out, html.as_bytes())
         .map_err(|error| bad(format!("cannot write {place}: {error}")))?;
     let size = html.len() as f64 / 1e6;
     let runs = match results.runs.len() {
         0 => "published results".to_owned(),
         n => count(n),
     };
-    print_line(format!("{place}: {runs}, {} sweeps, {size:.1} MB", panels.len()))?;
-    Ok(ExitCode::SUCCESS)
+    if !quiet {
+        print_line(format!("{place}: {runs}, {} sweeps, {size:.1} MB", panels.len()))?;
+    }
+    Ok(results)
 }
 
 /// What the arguments ask for; notes are printed.

@@ -75,7 +75,7 @@ pub struct Execution {
     memory: Option<u64>,
     /// Stop after this time, as 2h or 90m
     #[arg(long, value_parser = parse_time)]
-    time: Option<Duration>,
+    pub(super) time: Option<Duration>,
     /// Stop at the first run that fails
     #[arg(long)]
     fail_fast: bool,
@@ -87,7 +87,7 @@ pub struct Execution {
     keep_checkpoints: bool,
     /// Print nothing but notes and errors
     #[arg(long)]
-    quiet: bool,
+    pub(super) quiet: bool,
 }
 
 /// `nap sweep`.
@@ -101,13 +101,24 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
 fn compute(args: SweepArgs) -> anyhow::Result<ExitCode> {
     let stop = signals::stop_flag()?;
     let spec = args.restrictions.resolve(&args.sweep)?;
-    let grid = Grid::new(&spec)?;
     let shard = match args.shard {
         Some(shard) => Some(shard),
         None => Shard::from_slurm(|name| std::env::var(name).ok()).map_err(bad)?,
     };
     let path = args.out.unwrap_or_else(|| PathBuf::from("sweeps").join(&spec.name));
+    let grid = Grid::new(&spec)?;
     let dir = SweepDir::create(&path, &spec)?;
+    compute_share(&dir, &grid, shard, &args.execution, stop)
+}
+
+/// Computes what is missing of a sweep, or of a share of it, in its directory.
+pub(super) fn compute_share(
+    dir: &SweepDir,
+    grid: &Grid,
+    shard: Option<Shard>,
+    execution: &Execution,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<ExitCode> {
     let journal = dir.journal()?;
     if let Err(error) = dir.tidy(&journal) {
         note(format!("note: cannot tidy {}: {error}\n", dir.checkpoints_path().display()));
@@ -120,18 +131,17 @@ fn compute(args: SweepArgs) -> anyhow::Result<ExitCode> {
     let failed = mine.iter().filter(|run| {
         journal.runs.get(&run.id).is_some_and(|record| record.status == Status::Failed)
     });
-    let sweep =
-        Sweep { dir: &dir, grid: &grid, journal: &journal, execution: &args.execution, stop };
-    if !args.execution.quiet {
+    let sweep = Sweep { dir, grid, journal: &journal, execution, stop };
+    if !execution.quiet {
         let share = shard.map_or(String::new(), |shard| format!("share {shard}: "));
         print_line(format!(
             "sweep {} in {}: {share}{} runs, {} done, {} to do on {} cores",
-            spec.name,
-            path.display(),
+            grid.spec.name,
+            dir.path().display(),
             mine.len(),
             mine.len() - to_do.len(),
             to_do.len(),
-            workers::number(args.execution.jobs),
+            workers::number(execution.jobs),
         ))?;
     }
     sweep.compute(to_do, failed.count())

@@ -35,6 +35,10 @@ pub struct Pick {
     pub learning_rate: String,
     /// The figure: a mean accuracy.
     pub value: f64,
+    /// The same of the worst seed.
+    pub min: f64,
+    /// Of the best seed.
+    pub max: f64,
     /// Number of seeds.
     pub runs: usize,
 }
@@ -124,7 +128,8 @@ fn pick(candidates: Vec<Candidate>) -> Option<Pick> {
         .into_iter()
         .reduce(|best, other| if other.by.mean > best.by.mean { other } else { best })?;
     let Candidate { x, learning_rate, shown, .. } = best;
-    Some(Pick { x, learning_rate, value: shown.mean, runs: shown.runs })
+    let Aggregate { min, mean: value, max, runs } = shown;
+    Some(Pick { x, learning_rate, value, min, max, runs })
 }
 
 fn published_candidates(rule: &Rule, model: &str) -> Vec<Candidate> {

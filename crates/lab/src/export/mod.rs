@@ -1,4 +1,5 @@
-//! Results for other programs: tables of runs and epochs, and TensorBoard's event files.
+//! Results for other programs: tables of runs and epochs, TensorBoard's event files, and the
+//! records themselves in one file.
 //!
 //! Rows come in a canonical order and, but for the columns whose names begin with `wall_`, depend
 //! on the runs alone: two exports of runs of the same program on the same instruction set are
@@ -11,16 +12,18 @@ pub mod table;
 pub mod tensorboard;
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::Write;
 use std::path::Path;
 
+use flate2::{Compression, GzBuilder};
 use nap_engine::train::{NUMERICS_VERSION, Trained};
 
 use crate::error::bad;
+use crate::files::write_atomically;
 use crate::run_dir::{LAST, RunDir, State};
 use crate::sweep::directory::SweepDir;
 use crate::sweep::identity::RunId;
-use crate::sweep::journal::Journal;
+use crate::sweep::journal::{Journal, is_journal};
 use crate::sweep::record::{RunRecord, Wall};
 
 /// The records of a sweep's directory, of a run's directory that has finished, of a directory of
@@ -29,17 +32,8 @@ use crate::sweep::record::{RunRecord, Wall};
 /// # Errors
 /// If there are none.
 pub fn read(path: &Path) -> anyhow::Result<Journal> {
-    let place = path.display();
     if path.is_file() {
-        let unreadable = |error| bad(format!("cannot read {place}: {error}"));
-        let mut bytes = std::fs::read(path).map_err(unreadable)?;
-        if bytes.starts_with(&[0x1f, 0x8b]) {
-            let mut lines = Vec::new();
-            let mut reader = flate2::read::MultiGzDecoder::new(bytes.as_slice());
-            reader.read_to_end(&mut lines).map_err(unreadable)?;
-            bytes = lines;
-        }
-        return Ok(Journal::parse(&place.to_string(), &bytes));
+        return Journal::read_one(path);
     }
     let last = path.join(LAST);
     if last.is_file() {
@@ -54,7 +48,25 @@ pub fn read(path: &Path) -> anyhow::Result<Journal> {
 
 fn holds_journals(path: &Path) -> bool {
     let mut entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
-    entries.any(|entry| entry.path().extension().is_some_and(|extension| extension == "jsonl"))
+    entries.any(|entry| is_journal(&entry.path()))
+}
+
+/// Writes records as they are, one JSON line each, compressed by gzip: `runs.jsonl.gz`, which
+/// every command reads that reads results.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_records(directory: &Path, records: &[&RunRecord]) -> anyhow::Result<()> {
+    let path = directory.join("runs.jsonl.gz");
+    // Without a time of its own, so that equal records make equal files.
+    let compress = || {
+        let mut file = GzBuilder::new().write(Vec::new(), Compression::best());
+        for record in records {
+            file.write_all(record.to_line().as_bytes())?;
+        }
+        write_atomically(&path, &file.finish()?)
+    };
+    compress().map_err(|error| bad(format!("cannot write {}: {error}", path.display())))
 }
 
 /// The record of a directory of `nap train`.
@@ -64,7 +76,7 @@ fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
         std::fs::read(last).map_err(|error| bad(format!("cannot read {place}: {error}")))?;
     let trained = Trained::read(&bytes).map_err(|error| bad(format!("{place}: {error}")))?;
     let mut journal = Journal::default();
-    let finished = trained.epoch == trained.config.train.epochs;
+    let finished = trained.finished();
     match RunDir::new(path.to_owned()).state()? {
         State::Run(config) if finished && *config == trained.config => {
             let wall = Wall {

@@ -13,6 +13,7 @@
 //! - [`bootstrap`]: how far does a figure depend on the seeds at hand?
 //! - [`multiple`]: of many tests, which count?
 //! - [`robustness`]: over how much of a grid does a model work?
+//! - [`sign`]: is one model better in more cells than chance has it?
 
 pub mod bootstrap;
 pub mod multiple;
@@ -20,6 +21,7 @@ pub mod outside;
 pub mod permutation;
 pub mod rank;
 pub mod robustness;
+pub mod sign;
 
 #[cfg(test)]
 mod tests {

@@ -13,11 +13,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use sha2::{Digest, Sha256};
 
 use super::grid::Grid;
 use super::identity::RunId;
 use super::journal::Journal;
-use super::record::Status;
+use super::record::{RunRecord, Status};
 use super::spec::SweepSpec;
 use crate::error::bad;
 use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
@@ -122,6 +123,24 @@ impl SweepDir {
     /// If a file cannot be opened.
     pub fn journal(&self) -> anyhow::Result<Journal> {
         Journal::read(&self.journal_path())
+    }
+
+    /// Takes over the records of runs that finished elsewhere; returns how many. They go into a
+    /// journal file of their own, whole or not at all.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn take_over(&self, records: &[&RunRecord]) -> anyhow::Result<usize> {
+        if records.is_empty() {
+            return Ok(0);
+        }
+        let lines: String = records.iter().map(|record| record.to_line()).collect();
+        let digest: String =
+            Sha256::digest(&lines)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = self.journal_path().join(format!("taken-over-{digest}.jsonl"));
+        write_atomically(&path, lines.as_bytes())
+            .map_err(|error| bad(format!("cannot write {}: {error}", path.display())))?;
+        Ok(records.len())
     }
 
     /// The sweeps stored here.

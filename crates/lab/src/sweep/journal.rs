@@ -2,7 +2,8 @@
 //!
 //! A record is one line, written at once and flushed to disk when a run ends; lines are never
 //! changed. There are no locks: workers that computed the same run agree to the bit, and readers
-//! take one of them. What cannot be read is reported and left out.
+//! take one of them. What cannot be read is reported and left out. Files compressed by gzip
+//! (`.jsonl.gz`, as `nap export --records` writes them) are read like others.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
@@ -11,6 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::read::MultiGzDecoder;
 use nap_engine::train::NUMERICS_VERSION;
 use serde::Deserialize;
 
@@ -20,6 +22,15 @@ use crate::error::bad;
 
 /// No record is longer, in bytes.
 const LONGEST_LINE: u64 = 256 << 20;
+
+/// How files begin that gzip compressed.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Whether a file is a journal's, by its name.
+pub fn is_journal(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")
+}
 
 /// Notes on one file.
 const MOST_NOTES: usize = 5;
@@ -99,10 +110,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads and merges the files of a directory; none if there is no such directory.
+    /// Reads and merges the journal files of a directory; none if there is no such directory.
     ///
     /// # Errors
-    /// If a file cannot be opened.
+    /// If a file cannot be read.
     pub fn read(directory: &Path) -> anyhow::Result<Self> {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -114,7 +125,7 @@ impl Journal {
         let mut paths = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "jsonl") {
+            if is_journal(&path) {
                 paths.push(path);
             }
         }
@@ -149,6 +160,17 @@ impl Journal {
         Ok(journal)
     }
 
+    /// Reads a file of records, compressed by gzip or not.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read_one(path: &Path) -> anyhow::Result<Self> {
+        let mut journal = Self::default();
+        journal.read_file(path)?;
+        journal.conclude();
+        Ok(journal)
+    }
+
     /// Reads a text as if it were a journal's file.
     pub fn parse(name: &str, bytes: &[u8]) -> Self {
         let mut journal = Self::default();
@@ -167,7 +189,13 @@ impl Journal {
         }
         let file = File::open(path).map_err(unreadable)?;
         let name = path.display().to_string();
-        self.read_lines(&name, BufReader::with_capacity(1 << 18, file)).map_err(unreadable)
+        let mut reader = BufReader::with_capacity(1 << 18, file);
+        let read = if reader.fill_buf().map_err(unreadable)?.starts_with(&GZIP) {
+            self.read_lines(&name, BufReader::new(MultiGzDecoder::new(reader)))
+        } else {
+            self.read_lines(&name, reader)
+        };
+        read.map_err(unreadable)
     }
 
     fn read_lines(&mut self, name: &str, mut reader: impl BufRead) -> std::io::Result<()> {

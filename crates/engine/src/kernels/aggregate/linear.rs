@@ -178,7 +178,7 @@ impl Linear {
                     |i| V::load(token, &q[i]) * V::load(token, &qm[i]),
                 );
                 // Rounding can take a variance of 0 below it; NaN stays.
-                let std = zero.if_greater(variance, zero, variance).sqrt();
+                let std = zero.max(variance).sqrt();
                 (std, one / (std + V::splat(token, head.row.epsilon)))
             }
         }

@@ -10,7 +10,7 @@
 
 use super::{AttentionRule, Backward, Defaults, Info, Row, Weights};
 use crate::arch::{Kernel, Vector, run};
-use crate::kernels::lanes::sum_rows;
+use crate::kernels::lanes::{max_rows, sum_rows};
 use crate::panel::Lanes;
 use crate::real::Real;
 
@@ -89,12 +89,13 @@ fn unmask_if_empty<'a, T: Real>(row: &Row<'a, T>, n: usize) -> Row<'a, T> {
 /// The largest unmasked logit of each query.
 #[inline(always)]
 fn tile_max<T: Real, V: Vector<T>>(token: V::Token, row: &Row<T>, z: &[Lanes<T>]) -> V {
-    let mut max = V::splat(token, T::neg_infinity());
-    for (_, z) in z.iter().enumerate().filter(|(j, _)| row.keeps(*j)) {
-        let z = V::load(token, z);
-        max = z.if_greater(max, z, max);
-    }
-    max
+    let none = V::splat(token, T::neg_infinity());
+    max_rows(
+        token,
+        z.len(),
+        #[inline(always)]
+        |j| if row.keeps(j) { V::load(token, &z[j]) } else { none },
+    )
 }
 
 struct TileWeights<'a, T>(Weights<'a, T>);
