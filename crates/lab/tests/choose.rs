@@ -62,6 +62,38 @@ fn the_plan_is_computed_and_what_judges_is_fresh() {
     run(nap(dir.path()).args(["train", "out/chosen.toml", "--quiet", "--out", "run"]), 0);
 }
 
+#[test]
+fn data_of_ones_own_are_the_first_argument() {
+    let dir = tempdir().unwrap();
+    let line =
+        |i: usize| format!("{{\"tokens\":[{},{},{}],\"label\":{}}}\n", i % 5, i % 3, i % 7, i % 2);
+    let data: String = (0..90).map(line).collect();
+    std::fs::write(dir.path().join("my.jsonl"), data).unwrap();
+    let choose = |file: &str| {
+        let mut command = nap(dir.path());
+        command.args(["choose", file, "--model", "nap,sum", "--lr", "0.3^2..0.3^3", "--dim", "8"]);
+        command.args(["--epochs", "2", "--valid-fraction", "0.3", "--time", "10m"]);
+        command
+    };
+    let found = verdict(&mut choose("my.jsonl"));
+    assert_eq!(found["directory"], "sweeps/choose-classify-my");
+    for rule in found["rules"].as_array().unwrap() {
+        let f1 = rule["macro_f1"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&f1) && f1 > 0.0, "{rule}");
+    }
+    assert_eq!(verdict(&mut choose("my.jsonl")), found);
+    let text = run(&mut choose("my.jsonl"), 0);
+    assert!(String::from_utf8(text.stdout).unwrap().contains("macro-F1"));
+    let chosen = "sweeps/choose-classify-my/chosen.toml";
+    run(nap(dir.path()).args(["train", chosen, "--quiet", "--out", "run"]), 0);
+    let twice = refused(choose("my.jsonl").args(["--data", "other.jsonl"]));
+    assert!(twice.contains("expected one of both"), "{twice}");
+    assert!(refused(&mut choose("none.jsonl")).contains("none.jsonl"));
+    let mut without = nap(dir.path());
+    let without = refused(without.args(["choose", "--task", "mode", "--valid-fraction", "0.2"]));
+    assert!(without.contains("--data FILE"), "{without}");
+}
+
 #[cfg(unix)]
 #[test]
 fn interrupted_and_continued_is_as_good_as_uninterrupted() {

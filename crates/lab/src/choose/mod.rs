@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::error::bad;
+use crate::resolve;
 use crate::sweep::axis::Axis;
 use crate::sweep::grid::{Grid, PlannedRun};
 use crate::sweep::journal::Journal;
@@ -149,7 +150,13 @@ impl Plan {
                 keys.iter().for_each(|key| drop(section.remove(*key)));
             }
         }
-        crate::resolve::insert(&mut table, "train.epochs", Value::Integer(self.epochs as i64))
+        if self.base.task.data.is_some() {
+            for key in resolve::FOLLOWING {
+                let Some((section, key)) = key.split_once('.') else { continue };
+                table.get_mut(section).and_then(Value::as_table_mut).map(|keys| keys.remove(key));
+            }
+        }
+        resolve::insert(&mut table, "train.epochs", Value::Integer(self.epochs as i64))
             .map_err(bad)?;
         let first = self.base.train.seed;
         let count = if all_seeds { SEARCH + REFINE + self.fresh } else { SEARCH };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::sweep::{continuation, mode, parse_time, reader_may_leave};
+use super::train::name_of;
 use super::{RunOptions, signals, workers};
 use crate::choose::verdict::{Verdict, verdict};
 use crate::choose::{Board, MODELS, Plan, RATES, Stage, budget, text};
@@ -24,21 +25,33 @@ use crate::sweep::view::{View, bytes, duration};
 
 /// Find out which model suits a task, within a time.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("config", |argument| argument
+    .value_name("DATA")
+    .help("Data of your own (docs/data.md), or a configuration file (.toml)")))]
+#[command(mut_arg("model", |argument| argument
+    .value_name("NAMES")
+    .help("Models, two at least [default: nap,mte,bert,sum,max]")))]
+#[command(mut_arg("lr", |argument| argument
+    .value_name("RATES")
+    .help("Learning rates of 0.3^1 ... 0.3^10, as 0.3^3..0.3^8 (the default) or 0.3^3,0.3^5")))]
+#[command(mut_arg("epochs", |argument| argument.help("The most epochs of a run")))]
+#[command(mut_arg("seed", |argument| argument.help("The first seed; the others follow it")))]
 #[command(after_help = "\
 Examples:
+  nap choose my.jsonl --time 30m                data of your own (docs/data.md)
+  nap choose my.csv --task tag --valid other.csv --model nap,mte
   nap choose --task mode --time 5m              five models, six learning rates, fresh seeds
   nap choose --task cases --model nap,mte,non --lr 0.3^5..0.3^7
   nap choose my.toml --time 2h --out sweeps/mine
   nap choose --task mode --time 5m --json       the verdict as one JSON object
 The same command goes on after an interruption, and shows the verdict again once all is done.")]
 pub struct Args {
-    /// --model takes several names here, and --lr several rates; --epochs is the most
     #[command(flatten)]
     options: RunOptions,
     /// About how long it may take, as 30m or 2h; it stops then
     #[arg(long, default_value = "30m", value_parser = parse_time)]
     time: Duration,
-    /// Directory of the results, a sweep's [default: sweeps/choose-TASK]
+    /// Directory of the results, a sweep's [default: sweeps/choose-TASK; with data its name after the task]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Models trained at the same time [default: one per core that is allotted]
@@ -70,8 +83,9 @@ fn choose(mut args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let stop = signals::stop_flag()?;
     let (models, rates) = args.options.take_models_and_rates();
+    args.options.file_as_data()?;
     let base = args.options.resolve()?;
-    let place = PathBuf::from("sweeps").join(format!("choose-{}", base.task.name.as_str()));
+    let place = PathBuf::from("sweeps").join(format!("choose-{}", name_of(&base.task)));
     let path = args.out.clone().unwrap_or(place);
     let asked =
         Plan::new(base, models.as_deref().unwrap_or(MODELS), rates.as_deref().unwrap_or(RATES))?;

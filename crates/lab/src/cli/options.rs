@@ -24,13 +24,13 @@ pub struct RunOptions {
     #[arg(long, value_name = "FILE")]
     data: Option<String>,
     /// Data to validate on
-    #[arg(long, value_name = "FILE", requires = "data")]
+    #[arg(long, value_name = "FILE")]
     valid: Option<String>,
     /// Share of the data that is kept to validate on, without --valid [default: 0.1]
-    #[arg(long, value_name = "SHARE", requires = "data", conflicts_with = "valid")]
+    #[arg(long, value_name = "SHARE", conflicts_with = "valid")]
     valid_fraction: Option<f64>,
     /// How texts of the data become tokens
-    #[arg(long, requires = "data")]
+    #[arg(long)]
     tokenize: Option<Tokenize>,
     /// Read-out of `cases`: per-token or first-token
     #[arg(long)]
@@ -111,6 +111,14 @@ impl RunOptions {
     /// As [`RunOptions::resolve`].
     pub fn resolve_from(&self, preset: &str) -> anyhow::Result<RunConfig> {
         let preset = if self.data.is_some() { resolve::OWN } else { preset };
+        let of_data = [
+            ("--valid", self.valid.is_some()),
+            ("--valid-fraction", self.valid_fraction.is_some()),
+            ("--tokenize", self.tokenize.is_some()),
+        ];
+        if let (None, Some((option, _))) = (&self.data, of_data.iter().find(|(_, set)| *set)) {
+            return Err(bad(format!("{option}: expected --data FILE as well")));
+        }
         let mut layers = match &self.config {
             Some(path) => Layers::from_file(path, self.preset.as_deref())?,
             None => Layers::from_preset(self.preset.as_deref().unwrap_or(preset))?,
@@ -123,6 +131,20 @@ impl RunOptions {
         }
         layers.add(options, "the options")?;
         layers.finish()
+    }
+
+    /// Takes a file that is no configuration, by its name, as the data.
+    ///
+    /// # Errors
+    /// If other data are named too.
+    pub fn file_as_data(&mut self) -> anyhow::Result<()> {
+        let is_data = |path: &mut PathBuf| path.extension().is_none_or(|end| end != "toml");
+        let Some(file) = self.config.take_if(is_data) else { return Ok(()) };
+        let file = file.display().to_string();
+        match self.data.replace(file.clone()) {
+            Some(other) => Err(bad(format!("{file} and --data {other}: expected one of both"))),
+            None => Ok(()),
+        }
     }
 
     /// Takes out the models and the learning rates, where several make sense.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nap_engine::config::{DataConfig, RunConfig, TaskName};
+use nap_engine::config::{DataConfig, RunConfig, TaskConfig, TaskName};
 use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Trainer};
 use serde_json::Value;
@@ -158,13 +158,17 @@ fn differences(stored: &RunConfig, wanted: &RunConfig) -> String {
 }
 
 fn default_path(config: &RunConfig) -> PathBuf {
-    let (task, model, train) = (&config.task, &config.model, &config.train);
-    let rate = train.learning_rate;
-    let data = task.data.as_ref().and_then(|data| Path::new(&data.train.0).file_name()?.to_str());
-    let stem = data.and_then(|name| name.split('.').find(|part| !part.is_empty()));
-    let task = [Some(task.name.as_str()), stem].into_iter().flatten().collect::<Vec<_>>().join("-");
+    let (model, train) = (&config.model, &config.train);
+    let (task, rate) = (name_of(&config.task), train.learning_rate);
     let name = format!("{task}-{}-d{}-lr{rate}-s{}", model.name, model.dim, train.seed);
     PathBuf::from("runs").join(name)
+}
+
+/// The task, with the name of its data.
+pub(super) fn name_of(task: &TaskConfig) -> String {
+    let data = task.data.as_ref().and_then(|data| Path::new(&data.train.0).file_name()?.to_str());
+    let stem = data.and_then(|name| name.split('.').find(|part| !part.is_empty()));
+    [Some(task.name.as_str()), stem].into_iter().flatten().collect::<Vec<_>>().join("-")
 }
 
 struct Run<'a> {
