@@ -305,7 +305,7 @@ mod tests {
                 train_loss: 1.0,
                 train_accuracy: accuracy,
                 train_cases: Vec::new(),
-                validation: Evaluation { loss: 1.0, accuracy, cases: Vec::new() },
+                validation: Evaluation { loss: 1.0, accuracy, cases: Vec::new(), macro_f1: None },
                 diverged: false,
             };
             let wall = Wall {
