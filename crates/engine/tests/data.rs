@@ -8,7 +8,7 @@ use nap_engine::config::{
     ClassWeights, DataConfig, Masking, NormPlacement, Positions, Precision, Readout, RunConfig,
     TaskName,
 };
-use nap_engine::data::{self, Data, Examples, Label, Names};
+use nap_engine::data::{self, Data, Label, Names};
 use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;
 use nap_engine::model::family::{FAMILIES, find};
@@ -215,19 +215,9 @@ fn batches_are_filled_as_they_should_be() {
     assert_eq!((batch.length, &batch.weights, &batch.mask), (3, &None, &None));
     let points: Rows = vec![(vec![3, 4], vec![1]), (vec![5], vec![0])];
     data::fill(TaskName::Point, &points, &[0, 1], None, &mut batch);
-    assert_eq!((batch.targets, batch.weights, batch.answers_and_mask()), {
-        (vec![1, 0], None, (2, Some(vec![true, true, true, false])))
-    });
-}
-
-trait AnswersAndMask {
-    fn answers_and_mask(&self) -> (usize, Option<Vec<bool>>);
-}
-
-impl AnswersAndMask for Batch {
-    fn answers_and_mask(&self) -> (usize, Option<Vec<bool>>) {
-        (self.answers(), self.mask.clone())
-    }
+    assert_eq!((batch.answers(), &batch.weights), (2, &None));
+    assert_eq!(batch.targets, [1, 0]);
+    assert_eq!(batch.mask, Some(vec![true, true, true, false]));
 }
 
 #[test]

@@ -268,7 +268,10 @@ fn predictions_stream_and_know_unknown_tokens() {
     let args = ["predict", "run", "--probabilities"];
     // Mixed types, as in training.
     let (answers, line) = answered(dir, &args, input.as_bytes(), 2);
-    assert!(line.contains("line 4: token <unk> is a text, that of line 1 a whole number"), "{line}");
+    assert!(
+        line.contains("line 4: token <unk> is a text, that of line 1 a whole number"),
+        "{line}"
+    );
     assert_eq!(answers.len(), 3);
     assert_eq!(answers[0], answers[1]);
     assert_ne!(answers[0], answers[2]);
@@ -314,28 +317,64 @@ fn files_that_cannot_be_used_get_one_clear_line() {
         (b"tokens,label\n".to_vec(), "classify", "no sequences: the file is empty"),
         (with("{\"tokens\": [1, 2"), "classify", "line 21: column "),
         (with("[1, 2]"), "classify", "line 21: column "),
-        (with("{\"tokens\": [\"a\"], \"label\": \"no\"}"), "classify", "line 21: token a is a text, that of line 1 a whole number"),
-        (with("{\"tokens\": [10], \"label\": 3}"), "classify", "line 21: label 3 is a whole number, that of line 1 a text"),
-        (with("{\"tokens\": [1.5], \"label\": \"no\"}"), "classify", "line 21: column 15: invalid type: floating point `1.5`, expected a whole number or a text"),
-        (with("{\"tokens\": [true], \"label\": \"no\"}"), "classify", "line 21: column 16: invalid type: boolean"),
+        (
+            with("{\"tokens\": [\"a\"], \"label\": \"no\"}"),
+            "classify",
+            "line 21: token a is a text, that of line 1 a whole number",
+        ),
+        (
+            with("{\"tokens\": [10], \"label\": 3}"),
+            "classify",
+            "line 21: label 3 is a whole number, that of line 1 a text",
+        ),
+        (
+            with("{\"tokens\": [1.5], \"label\": \"no\"}"),
+            "classify",
+            "line 21: column 15: invalid type: floating point `1.5`, expected a whole number or a text",
+        ),
+        (
+            with("{\"tokens\": [true], \"label\": \"no\"}"),
+            "classify",
+            "line 21: column 16: invalid type: boolean",
+        ),
         (with("{\"tokens\": [[1]], \"label\": \"no\"}"), "classify", "a list in a list"),
         (with("{\"tokens\": 1, \"label\": \"no\"}"), "classify", "tokens: expected a list"),
-        (with("{\"tokens\": [], \"label\": \"no\"}"), "classify", "line 21: a sequence without tokens"),
+        (
+            with("{\"tokens\": [], \"label\": \"no\"}"),
+            "classify",
+            "line 21: a sequence without tokens",
+        ),
         (with("{\"tokens\": [1]}"), "classify", "line 21: no label"),
         (with("{\"label\": \"no\"}"), "classify", "line 21: no tokens and no text"),
-        (with("{\"text\": \"a b\", \"label\": \"no\"}"), "classify", "line 21: a text: expected --tokenize"),
+        (
+            with("{\"text\": \"a b\", \"label\": \"no\"}"),
+            "classify",
+            "line 21: a text: expected --tokenize",
+        ),
         (with("{\"tokens\": [1], \"label\": [\"no\"]}"), "classify", "line 21: a list of labels"),
-        (with("{\"tokens\": [1], \"tokens\": [2], \"label\": \"no\"}"), "classify", "duplicate field"),
+        (
+            with("{\"tokens\": [1], \"tokens\": [2], \"label\": \"no\"}"),
+            "classify",
+            "duplicate field",
+        ),
         (with(&long), "classify", "line 21: 1048577 tokens: expected 1048576 at most"),
         ([good.as_bytes(), b"{\"tokens\": [\"\xff\"]}"].concat(), "classify", "line 21: not UTF-8"),
         (b"tokens,label\n1 2,a\n1 \xff,b\n".to_vec(), "classify", "line 3: not UTF-8"),
         (b"\xff\xfe{\0".to_vec(), "classify", "line 1: "),
         (b"tokens,label\n1 2,a\n1,b,c\n".to_vec(), "classify", "line 3: 3 fields: expected 2"),
         (b"words,label\n1 2,a\n".to_vec(), "classify", "line 1: expected a JSON object such as"),
-        (b"tokens,label\n1 2,a\n3,a\n".to_vec(), "classify", "every label is a: expected two different ones"),
+        (
+            b"tokens,label\n1 2,a\n3,a\n".to_vec(),
+            "classify",
+            "every label is a: expected two different ones",
+        ),
         (b"tokens,label\n1 2,a\n".to_vec(), "classify", "every label is a"),
         (b"tokens,label\n1 2,0\n".to_vec(), "point", "one sequence: expected two at least"),
-        (b"tokens,label\n1 2,0\n1 2,2\n".to_vec(), "point", "line 3: label 2: expected a position from 0 to 1"),
+        (
+            b"tokens,label\n1 2,0\n1 2,2\n".to_vec(),
+            "point",
+            "line 3: label 2: expected a position from 0 to 1",
+        ),
         (b"tokens,label\n1 2,a b\n1 2,a\n".to_vec(), "tag", "line 3: 1 labels for 2 tokens"),
         (b"{\"tokens\":[1,2],\"label\":1}\n".to_vec(), "tag", "line 1: label 1: expected a list"),
         (truncated, "classify", "cannot be read"),
@@ -356,7 +395,10 @@ fn files_that_cannot_be_used_get_one_clear_line() {
         (&["--data", "good.jsonl", "--task", "mode"], "mode makes its own sequences"),
         (&["--data", "good.jsonl", "--valid", "valid.jsonl"], "valid.jsonl, line 1: label maybe"),
         (&["--data", "good.jsonl", "--valid-fraction", "1"], "validation fraction 1"),
-        (&["--data", "good.jsonl", "--steps-per-epoch", "5"], "train.steps_per_epoch = 5: expected 3: an epoch is one pass over 18"),
+        (
+            &["--data", "good.jsonl", "--steps-per-epoch", "5"],
+            "train.steps_per_epoch = 5: expected 3: an epoch is one pass over 18",
+        ),
         (&["--data", "good.jsonl", "--vocab", "5"], "task.vocab = 5"),
         (&["--data", "good.jsonl", "--seq", "2"], "task.length = 2: expected at least"),
         (&["--data", "good.jsonl", "--model", "weighted"], "weighted takes one length only"),
@@ -380,7 +422,8 @@ fn a_sequence_of_100_000_tokens() {
     }
     let dir = files(&[("long.jsonl", lines.as_bytes())]);
     let dir = dir.path();
-    let options = ["--data", "long.jsonl", "--valid", "long.jsonl", "--epochs", "1", "--batch", "1"];
+    let options =
+        ["--data", "long.jsonl", "--valid", "long.jsonl", "--epochs", "1", "--batch", "1"];
     let none = ["--set", "model.positions=none", "--out", "run"];
     run(train(dir, &options).args(none), 0);
     assert!(metrics(&dir.join("run"))[0]["val_loss"].as_f64().unwrap().is_finite());
@@ -396,14 +439,20 @@ fn classes_can_be_balanced_and_patience_can_end() {
     let mut sequences = sequences(120);
     // One in about ten is `yes`.
     let mut count = 0;
-    sequences.retain(|(_, label)| *label == "no" || { count += 1; count % 10 == 0 });
+    sequences.retain(|(_, label)| {
+        *label == "no" || {
+            count += 1;
+            count % 10 == 0
+        }
+    });
     let dir = files(&[("my.jsonl", json_lines(&sequences).as_bytes())]);
     let dir = dir.path();
-    let output = run(
-        train(dir, &["--data", "my.jsonl", "--out", "run", "--class-weights", "balanced"])
-            .args(["--patience", "2", "--epochs", "50", "--lr", "1e-20"]),
-        0,
-    );
+    let output =
+        run(
+            train(dir, &["--data", "my.jsonl", "--out", "run", "--class-weights", "balanced"])
+                .args(["--patience", "2", "--epochs", "50", "--lr", "1e-20"]),
+            0,
+        );
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("balanced classes") && text.contains("patience 2"), "{text}");
     assert!(text.contains("ended after 3 of 50 epochs"), "{text}");

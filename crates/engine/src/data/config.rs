@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, TaskName};
+use crate::config::{ConfigError, Masking, RunConfig, TaskConfig, TaskName};
+use crate::kernels::aggregate;
 
 /// Where something lies: not part of what a run is, so any two are equal.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -128,4 +129,78 @@ pub enum ClassWeights {
     /// n / (C n_c) for a class with n_c of the n answers that are trained on: every class weighs
     /// the same in all, and the mean weight of an answer is 1.
     Balanced,
+}
+
+impl RunConfig {
+    /// For data of one's own: NAP that classifies, d = 64, learning rate 0.3^6. `task.data` and
+    /// what follows from it are still to be set, see [`RunConfig::follow_data`].
+    pub fn own_data() -> Self {
+        let mut config = Self::paper();
+        config.model.dim = 64;
+        config.task.name = TaskName::Classify;
+        config.train.learning_rate = 0.000_729; // 0.3^6
+        config
+    }
+
+    /// Sets what follows from the data: vocabulary, longest sequence and steps per epoch.
+    pub fn follow_data(&mut self) {
+        if let Some(data) = &self.task.data {
+            (self.task.vocab, self.task.length) = (data.vocab, data.longest);
+            self.train.steps_per_epoch = data.sequences.div_ceil(self.train.batch.max(1));
+        }
+    }
+
+    /// Checks what depends on the data and on other keys.
+    pub(crate) fn validate_with(&self, data: &DataConfig) -> Result<(), ConfigError> {
+        let steps = data.sequences.div_ceil(self.train.batch);
+        if self.train.steps_per_epoch != steps {
+            let expected = format!(
+                "{steps}: an epoch is one pass over {} sequences in batches of {}",
+                data.sequences, self.train.batch
+            );
+            let key = "train.steps_per_epoch";
+            return Err(ConfigError::new(key, self.train.steps_per_epoch, expected));
+        }
+        if self.train.class_weights.is_some() && self.task.name == TaskName::Point {
+            let expected = "none: positions are no classes";
+            return Err(ConfigError::new("train.class_weights", "balanced", expected));
+        }
+        let even = data.shortest == data.longest && data.longest == self.task.length;
+        if self.model.aggregator == aggregate::WEIGHTED && !even {
+            let expected = format!(
+                "another: weighted takes one length only, the data has {} to {}",
+                data.shortest, data.longest
+            );
+            return Err(ConfigError::new("model.aggregator", &self.model.aggregator, expected));
+        }
+        if self.model.masking == Masking::Reference && data.shortest < data.longest {
+            let expected = "clean: padding must not affect results";
+            return Err(ConfigError::new("model.masking", "reference", expected));
+        }
+        Ok(())
+    }
+}
+
+impl TaskConfig {
+    /// Checks a task on data of one's own.
+    pub(crate) fn validate_own(&self) -> Result<(), ConfigError> {
+        let Some(data) = &self.data else {
+            let expected = "task.data as well (--data FILE): this task takes data of one's own";
+            return Err(ConfigError::new("task.name", self.name.as_str(), expected));
+        };
+        data.validate(self.name)?;
+        if self.vocab != data.vocab {
+            let expected = format!("{}, the data's number of tokens", data.vocab);
+            return Err(ConfigError::new("task.vocab", self.vocab, expected));
+        }
+        if self.length < data.longest {
+            let expected = format!("at least {}, the data's longest sequence", data.longest);
+            return Err(ConfigError::new("task.length", self.length, expected));
+        }
+        if self.case_bias != 0 {
+            let expected = "0: own data has no cases";
+            return Err(ConfigError::new("task.case_bias", self.case_bias, expected));
+        }
+        Ok(())
+    }
 }

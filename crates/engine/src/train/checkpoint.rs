@@ -1,9 +1,9 @@
 //! Checkpoints: safetensors files whose metadata carry the run.
 //!
 //! Parameters go by their names; a resumable checkpoint also has `adam.first.NAME` and
-//! `adam.second.NAME`. The metadata has a key `nap`, a JSON object with the configuration, the
-//! position in the run and the history, and with data of one's own a key `names`, what token ids
-//! and classes stand for. Nothing in it depends on the clock, so the same
+//! `adam.second.NAME`. The metadata has one key, `nap`, a JSON object with the configuration,
+//! the position in the run and the history, and with data of one's own what token ids and classes
+//! stand for. Nothing in it depends on the clock, so the same
 //! run writes the same bytes.
 
 use std::collections::HashMap;
@@ -28,7 +28,6 @@ use crate::task::{Batch, Task};
 pub struct CheckpointError(String);
 
 const METADATA_KEY: &str = "nap";
-const NAMES_KEY: &str = "names";
 
 /// What the metadata say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +42,8 @@ struct Metadata {
     epoch_accuracy: u64,
     diverged: bool,
     history: Vec<EpochRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    names: Option<Names>,
 }
 
 impl Trainer {
@@ -69,6 +70,7 @@ impl Trainer {
             epoch_accuracy: self.epoch_accuracy.to_bits(),
             diverged: self.diverged,
             history: self.history.clone(),
+            names: self.own.as_ref().map(|own| (*own.data.names).clone()),
         };
         // safetensors is little-endian; so is every machine this is built for so far, and
         // `bytemuck` would be wrong elsewhere.
@@ -84,12 +86,7 @@ impl Trainer {
         }
         let json = serde_json::to_string(&metadata)
             .unwrap_or_else(|_| unreachable!("plain values serialise"));
-        let mut metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
-        if let Some(own) = &self.own {
-            let json = serde_json::to_string(&*own.data.names)
-                .unwrap_or_else(|_| unreachable!("plain values serialise"));
-            metadata.insert(NAMES_KEY.to_owned(), json);
-        }
+        let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
         safetensors::serialize(tensors, Some(metadata))
             .unwrap_or_else(|_| unreachable!("names are distinct"))
     }
@@ -108,8 +105,8 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::resume`], and if the data are not the run's.
     pub fn resume_with_data(bytes: &[u8], data: Option<Data>) -> Result<Self, CheckpointError> {
-        let (metadata, tensors, names) = open(bytes)?;
-        if let (Some(names), Some(data)) = (&names, &data)
+        let (metadata, tensors) = open(bytes)?;
+        if let (Some(names), Some(data)) = (&metadata.names, &data)
             && names != &*data.names
         {
             return Err(CheckpointError("its tokens and classes are not the data's".to_owned()));
@@ -176,15 +173,15 @@ impl Trained {
     /// # Errors
     /// If the bytes are truncated, foreign or inconsistent.
     pub fn read(bytes: &[u8]) -> Result<Self, CheckpointError> {
-        let (metadata, tensors, names) = open(bytes)?;
+        let (metadata, tensors) = open(bytes)?;
         let architecture = checked_architecture(&metadata, &tensors)?;
         Ok(Self {
-            names,
             parameters: read(&tensors, &architecture, "")?,
             architecture,
             epoch: metadata.history.len(),
             history: metadata.history,
             isa: metadata.isa,
+            names: metadata.names,
             version: metadata.version,
             numerics: metadata.numerics,
             diverged: metadata.diverged,
@@ -303,9 +300,7 @@ impl Trained {
     }
 }
 
-type Parts<'a> = (Metadata, SafeTensors<'a>, Option<Names>);
-
-fn open(bytes: &[u8]) -> Result<Parts<'_>, CheckpointError> {
+fn open(bytes: &[u8]) -> Result<(Metadata, SafeTensors<'_>), CheckpointError> {
     let broken = |error| CheckpointError(format!("not a whole safetensors file ({error})"));
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(broken)?;
     let tensors = SafeTensors::deserialize(bytes).map_err(broken)?;
@@ -313,17 +308,14 @@ fn open(bytes: &[u8]) -> Result<Parts<'_>, CheckpointError> {
         header.metadata().as_ref().and_then(|metadata| metadata.get(METADATA_KEY)).ok_or_else(
             || CheckpointError("a safetensors file, but not written by nap".to_owned()),
         )?;
-    let unreadable = |error| CheckpointError(format!("its metadata cannot be read: {error}"));
-    let metadata: Metadata = serde_json::from_str(json).map_err(unreadable)?;
-    let names = header.metadata().as_ref().and_then(|metadata| metadata.get(NAMES_KEY));
-    let names: Option<Names> =
-        names.map(|json| serde_json::from_str(json)).transpose().map_err(unreadable)?;
-    let found = names.as_ref().map(|names| (names.tokens.len(), names.labels.len()));
+    let metadata: Metadata = serde_json::from_str(json)
+        .map_err(|error| CheckpointError(format!("its metadata cannot be read: {error}")))?;
+    let found = (metadata.names.as_ref()).map(|names| (names.tokens.len(), names.labels.len()));
     if found != metadata.config.task.data.as_ref().map(|data| (data.vocab, data.classes)) {
         let message = "the names of its tokens and classes are not those of its configuration";
         return Err(CheckpointError(message.to_owned()));
     }
-    Ok((metadata, tensors, names))
+    Ok((metadata, tensors))
 }
 
 fn invalid(error: ConfigError) -> CheckpointError {

@@ -162,8 +162,9 @@ fn batch(
     });
     let target = |row: usize| loop {
         let target = s.below(classes as u32);
-        let masked = mask.as_ref().is_some_and(|mask| !mask[row * length + target as usize]);
-        if !(masked && masked_positions(a)) {
+        let place = row * length + target as usize;
+        let mask = mask.as_ref().filter(|_| masked_positions(a));
+        if mask.is_none_or(|mask: &Vec<bool>| mask[place]) {
             break target;
         }
     };

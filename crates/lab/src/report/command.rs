@@ -3,8 +3,8 @@
 use nap_engine::config::RunConfig;
 use serde_json::Value;
 
-use crate::export::table::flatten;
 use crate::escape::quoted;
+use crate::export::table::flatten;
 use crate::resolve::{self, Layers};
 use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES};
 

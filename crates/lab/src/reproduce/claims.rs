@@ -69,7 +69,8 @@ pub struct Claim {
 
 /// Every claim that these results bear on.
 pub fn of_results(results: &Results) -> Vec<Claim> {
-    let grids = || results.grids.iter().filter(|grid| grid.setting.others.is_empty());
+    let paper = |grid: &&Grid| grid.setting.others.is_empty() && !grid.setting.task.is_own();
+    let grids = || results.grids.iter().filter(paper);
     let mut claims = Vec::new();
     for nap in grids().filter(|grid| grid.setting.model == "nap") {
         let panel = nap.setting.panel_label();
@@ -81,9 +82,7 @@ pub fn of_results(results: &Results) -> Vec<Claim> {
         }
         let (pooling, solved) = match nap.setting.task {
             TaskName::Mode => ("max", ["nap", "sum"]),
-            TaskName::Cases | TaskName::Lg => ("sum", ["nap", "max"]),
-            // The paper has nothing to say about data of one's own.
-            TaskName::Classify | TaskName::Point | TaskName::Tag => continue,
+            _ => ("sum", ["nap", "max"]),
         };
         let solved: Vec<&Grid> = solved.iter().filter_map(|model| beside(model)).collect();
         claims.extend(beside(pooling).map(|grid| failing(results, grid, &solved)));

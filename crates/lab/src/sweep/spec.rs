@@ -71,9 +71,9 @@ impl SweepSpec {
             return Ok(());
         }
         for key in resolve::FOLLOWING {
-            let fixed = key.split_once('.').and_then(|(section, key)| {
-                self.fixed.get(section)?.as_table()?.get(key)
-            });
+            let fixed = key
+                .split_once('.')
+                .and_then(|(section, key)| self.fixed.get(section)?.as_table()?.get(key));
             if fixed.is_some() || self.axes.iter().any(|axis| axis.key == key) {
                 return Err(bad(format!("sweep {}: {key} follows from the data", self.name)));
             }
