@@ -94,6 +94,20 @@ fn data_of_ones_own_are_the_first_argument() {
     assert!(without.contains("--data FILE"), "{without}");
 }
 
+/// docs/digits.md
+#[test]
+fn the_digits_of_the_examples_are_a_sweep() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dir = tempdir().unwrap();
+    let mut plan = nap(&root);
+    plan.args(["plan", "examples/digits.toml", "--calibrate", "0s", "--out"]);
+    let plan = run(plan.arg(dir.path().join("none")), 0);
+    let text = String::from_utf8(plan.stdout).unwrap();
+    assert!(text.contains("25 runs, 0 done"), "{text}");
+    // Steps of such data are measured, not guessed; in no time, those of the cheapest model.
+    assert!(text.contains("from 1 of 5 sizes measured"), "{text}");
+}
+
 #[cfg(unix)]
 #[test]
 fn interrupted_and_continued_is_as_good_as_uninterrupted() {
