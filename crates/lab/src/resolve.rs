@@ -172,11 +172,12 @@ impl Layers {
             task.insert("data".to_owned(), Value::Table(data));
         }
         let has = |section: &str, key: &str| layer.get(section).and_then(|s| s.get(key)).is_some();
-        // With a digest, the layer was stored by this program, after they followed.
+        // With a digest, the layer was stored by this program, after they followed: only room for
+        // longer sequences than the data has is somebody's wish.
         let stored = layer.get("task").and_then(|task| task.get("data")?.get("digest")).is_some();
         for (set, key) in self.set.iter_mut().zip(FOLLOWING) {
             let named = key.split_once('.').is_some_and(|(section, key)| has(section, key));
-            *set = !stored && (*set || named);
+            *set = if stored { named && key == "task.length" } else { *set || named };
         }
     }
 

@@ -214,6 +214,9 @@ fn a_stopped_run_goes_on_and_a_stored_configuration_runs_again() {
     let again = ["train", "../whole/config.toml", "--out", "again"];
     run(nap(&dir.join("else")).args(again), 0);
     support::assert_same(&dir.join("whole"), &dir.join("else/again"));
+    // Room for longer sequences stays when the run goes on.
+    run(&mut train(dir, &["--data", "my.jsonl", "--out", "room", "--seq", "40"]), 0);
+    run(nap(dir).args(["train", "--resume", "--out", "room"]), 0);
     let batch = ["train", "whole/config.toml", "--out", "batch", "--batch", "27"];
     let output = run(nap(dir).args(batch), 0);
     assert!(String::from_utf8(output.stdout).unwrap().contains("4 epochs of 2 steps"));
@@ -254,7 +257,7 @@ fn points_and_tags() {
     let (answers, _) = answered(dir, &["predict", "tag", "--probabilities"], input, 0);
     assert_eq!(answers[0]["label"], serde_json::json!(["low", "low", "low", "high", "high"]));
     assert_eq!(answers[0]["probabilities"][4].as_object().unwrap().len(), 2);
-    let (_, line) = answered(dir, &["predict", "tag"], b"{\"tokens\": [1]}", 2);
+    let (_, line) = answered(dir, &["predict", "tag"], b"{\"id\": 1}", 2);
     assert!(line.contains("line 1: no text"), "{line}");
 }
 
@@ -281,7 +284,7 @@ fn predictions_stream_and_know_unknown_tokens() {
     let long = of("[10]") + &of("[10,10,10,10,10,10,10,10,10,10,10,10,10]");
     let (answers, line) = answered(dir, &args, long.as_bytes(), 2);
     assert_eq!(answers.len(), 1);
-    assert!(line.contains("line 2: sequence length = 13: expected at most 12"), "{line}");
+    assert!(line.contains("line 2: sequence length = 13: at most 12"), "{line}");
     // Thousands of lines, of several batches, in their order.
     let many = sequences(5000);
     let (answers, _) = answered(dir, &args, json_lines(&many).as_bytes(), 0);
@@ -397,10 +400,10 @@ fn files_that_cannot_be_used_get_one_clear_line() {
         (&["--data", "good.jsonl", "--valid-fraction", "1"], "validation fraction 1"),
         (
             &["--data", "good.jsonl", "--steps-per-epoch", "5"],
-            "train.steps_per_epoch = 5: expected 3: an epoch is one pass over 18",
+            "train.steps_per_epoch = 5: 3, one pass over 18 sequences in batches of 8",
         ),
         (&["--data", "good.jsonl", "--vocab", "5"], "task.vocab = 5"),
-        (&["--data", "good.jsonl", "--seq", "2"], "task.length = 2: expected at least"),
+        (&["--data", "good.jsonl", "--seq", "2"], "task.length = 2: at least"),
         (&["--data", "good.jsonl", "--model", "weighted"], "weighted takes one length only"),
         (&["--data", "good.jsonl", "--class-weights", "even"], "train.class_weights"),
         (&["--task", "classify"], "--data FILE"),

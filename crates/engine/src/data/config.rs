@@ -155,7 +155,7 @@ impl RunConfig {
         let steps = data.sequences.div_ceil(self.train.batch);
         if self.train.steps_per_epoch != steps {
             let expected = format!(
-                "{steps}: an epoch is one pass over {} sequences in batches of {}",
+                "{steps}, one pass over {} sequences in batches of {}",
                 data.sequences, self.train.batch
             );
             let key = "train.steps_per_epoch";

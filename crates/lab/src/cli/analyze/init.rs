@@ -140,7 +140,9 @@ fn configurations(args: &Args) -> anyhow::Result<Vec<Vec<RunConfig>>> {
         let config = args.options.with(model, length, "paper").resolve()?;
         match config.task.name.is_own() {
             false => Ok(config),
-            true => Err(bad("analyze init draws sequences itself: expected --task cases, mode or lg")),
+            true => {
+                Err(bad("analyze init draws sequences itself: expected --task cases, mode or lg"))
+            }
         }
     };
     models
