@@ -5,7 +5,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use nap_engine::arch::{
-    Matrix16, Out, Panels16, Start, Strips, Transposed, matmul, matmul_nt, matmul_tn, matmul16,
+    Matrix16, Out, Panels16, Start, Strips, Term, Transposed, matmul, matmul_nt, matmul_tn,
+    matmul16,
 };
 use nap_engine::kernels::aggregate::linear::{self, Linear};
 use nap_engine::kernels::aggregate::{
@@ -48,11 +49,11 @@ fn products(c: &mut Criterion) {
             });
         });
         let mut matrix = Matrix16::new(rows, inner);
-        matrix.pack(0..rows, 0..inner, &w, inner, 1);
+        matrix.pack(Term::High, 0..rows, 0..inner, &w, inner, 1);
         let mut operand = Panels16::new(inner, panels(TOKENS));
         group.bench_function(BenchmarkId::new("matmul16, rounding included", &shape), |b| {
             b.iter(|| {
-                let x = operand.set(Panels::new(&x, inner));
+                let x = operand.set(Term::High, Panels::new(&x, inner));
                 matmul16(&matrix, x, PanelsMut::new(&mut y, rows), Start::Bias(&bias));
             });
         });

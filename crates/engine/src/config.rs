@@ -251,6 +251,8 @@ pub enum Precision {
     F32,
     /// Operands rounded to bf16: 8 significant bits.
     Bf16,
+    /// Each product as three of bf16: about 16 significant bits.
+    Bf16x3,
 }
 
 impl Precision {
@@ -259,6 +261,7 @@ impl Precision {
         match self {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
+            Precision::Bf16x3 => "bf16x3",
         }
     }
 }

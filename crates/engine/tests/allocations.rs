@@ -27,6 +27,7 @@ fn a_training_step_allocates_nothing() {
         for (task, precision, dropout) in [
             (TaskName::Cases, Precision::F32, 0.0),
             (TaskName::Mode, Precision::Bf16, 0.0),
+            (TaskName::Mode, Precision::Bf16x3, 0.0),
             (TaskName::Lg, Precision::F32, 0.1),
         ] {
             let mut config = RunConfig::paper();

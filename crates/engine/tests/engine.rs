@@ -110,6 +110,19 @@ fn the_engine_is_within_rounding_of_the_reference_in_f32() {
 /// few features; so there are bounds for half and for nine tenths of them.
 #[test]
 fn bf16_is_within_its_bounds_of_the_reference() {
+    is_within(Precision::Bf16, [[0.01, 0.05], [0.02, 0.1]], 1e-5);
+}
+
+/// Three products of bf16 have errors of up to 2^-15 of each term, 128 times smaller, and mostly
+/// smaller than that.
+#[test]
+fn bf16x3_is_within_its_bounds_of_the_reference() {
+    is_within(Precision::Bf16x3, [[3e-5, 1e-4], [3e-5, 4e-4]], 1e-6);
+}
+
+/// Bounds of logits and gradients, for half and for nine tenths of the models; `least` is what
+/// rounding does at least to half of them.
+fn is_within(precision: Precision, bounds: [[f64; 2]; 2], least: f64) {
     let (mut values, mut gradients) = (Vec::new(), Vec::new());
     for seed in 0..SETUPS {
         let setup = Setup::random(seed, false);
@@ -120,7 +133,7 @@ fn bf16_is_within_its_bounds_of_the_reference() {
         let Setup { architecture, parameters, batch, .. } = &setup;
         let expected = reference::evaluate(architecture, parameters, batch, 0.0, None);
         let parameters = narrow::<f32>(parameters);
-        let mut model = Model::<f32>::new(architecture.clone(), batch.length, Precision::Bf16);
+        let mut model = Model::<f32>::new(architecture.clone(), batch.length, precision);
         let mut gradient = vec![0.0; parameters.len()];
         model.loss_and_gradient(&parameters, batch, None, &mut gradient);
         let mut logits = Vec::new();
@@ -129,11 +142,10 @@ fn bf16_is_within_its_bounds_of_the_reference() {
         let scale = largest(&expected.gradient).max(1e-3);
         gradients.push(error_at_scale(&wide(&gradient), &expected.gradient, scale));
     }
-    println!("AMX tiles: {}", nap_engine::arch::has_tiles());
-    for (name, errors, [middle, most]) in
-        [("logits", values, [0.01, 0.05]), ("gradient", gradients, [0.02, 0.1])]
+    println!("{}, AMX tiles: {}", precision.name(), nap_engine::arch::has_tiles());
+    for ((name, mut errors), [middle, most]) in
+        [("logits", values), ("gradient", gradients)].into_iter().zip(bounds)
     {
-        let mut errors = errors;
         errors.sort_by(f64::total_cmp);
         let at = |share: usize| errors[errors.len() * share / 100];
         let (median, high) = (at(50), at(90));
@@ -142,7 +154,7 @@ fn bf16_is_within_its_bounds_of_the_reference() {
             errors.len(),
             at(99)
         );
-        assert!(median > 1e-5, "{name}: nothing is rounded");
+        assert!(median > least, "{name}: nothing is rounded");
         assert!(median <= middle && high <= most, "{name}: {median:e}, {high:e}");
     }
 }

@@ -1,7 +1,10 @@
-//! Line charts as SVG, and the colours of signed numbers: text stays text, colours are told apart without colour vision (and lines
-//! by their dashes), and both light and dark pages are served by the same file.
+//! Line charts as SVG, and the colours of signed numbers: text stays text, colours are told apart
+//! without colour vision (and lines by their dashes), and both light and dark pages are served by
+//! the same file.
 
 use std::fmt::Write;
+
+use crate::escape::escape;
 
 /// A direction of a chart.
 #[derive(Debug, Clone, Copy)]
@@ -77,11 +80,6 @@ pub fn open(width: f64, height: f64, title: &str) -> String {
 "##,
         title = escape(title)
     )
-}
-
-/// Text that may stand between tags or in a quoted attribute.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// An axis with its range, in its own (perhaps logarithmic) units.

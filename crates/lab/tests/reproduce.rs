@@ -92,3 +92,33 @@ fn wrong_parts_and_places_are_refused() {
     assert!(refusal(&["--out", "file"]).contains("file"));
     assert!(!dir.path().join("reproduction").exists(), "nothing was begun");
 }
+
+#[test]
+fn records_are_computed_again() {
+    let dir = tempdir().unwrap();
+    let sweep = "
+        models = ['nap', 'max']
+        seeds = 2
+        task = { name = 'mode', length = 16 }
+        train = { epochs = 2, steps_per_epoch = 5, validation_batches = 1 }
+        [axes]
+        dim = [8]
+        lr = [0.01]
+    ";
+    fs::write(dir.path().join("small.toml"), sweep).unwrap();
+    run(nap(dir.path()).args(["sweep", "small.toml", "--out", "small", "--quiet"]), 0);
+    run(nap(dir.path()).args(["export", "small", "-o", ".", "--records"]), 0);
+    let said = |path: &str, code: i32| {
+        let output = run(nap(dir.path()).args(["check", path, "--runs", "9"]), code);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(said("runs.jsonl.gz", 0).contains("4 of 4 runs are the same to the bit"));
+    // One that was changed is found out.
+    let journal = fs::read_dir(dir.path().join("small/journal")).unwrap().next().unwrap().unwrap();
+    let lines = fs::read_to_string(journal.path()).unwrap();
+    let (first, rest) = lines.split_once("\"train_loss\":[").unwrap();
+    fs::write(dir.path().join("changed.jsonl"), format!("{first}\"train_loss\":[1{rest}")).unwrap();
+    let changed = said("changed.jsonl", 1);
+    assert!(changed.contains("epoch 1, train_loss: recorded 1"), "{changed}");
+    assert!(refused(nap(dir.path()).args(["check", "nothing"])).contains("nothing"));
+}

@@ -4,6 +4,10 @@
 //! nearest, ties to even), so each product has a relative error of up to 2^-8, and the sums are
 //! those of f32. With AMX the operands are packed as tiles; elsewhere they stay f32 (or, in
 //! tests, f64) values that have been rounded, and the usual products sum them.
+//!
+//! A value is nearly the sum of two of bf16, its [`Term`]s, so that three products of bf16 come
+//! close to one of f32: `w x = high(w) high(x) + high(w) low(x) + low(w) high(x)`, up to 2^-15 of
+//! each `|w x|`.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -36,6 +40,32 @@ fn bits(x: f32) -> u32 {
 #[inline(always)]
 pub(crate) fn round(x: f32) -> f32 {
     f32::from_bits(bits(x) & 0xffff_0000)
+}
+
+/// Which of two values of bf16 that sum to about an f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Term {
+    /// The f32 rounded.
+    High,
+    /// What that leaves of it, rounded.
+    Low,
+}
+
+impl Term {
+    /// The term of a value.
+    #[inline(always)]
+    fn of<T: Real>(self, x: T) -> T {
+        match self {
+            Term::High => x.bf16(),
+            Term::Low => (x - x.bf16()).bf16(),
+        }
+    }
+}
+
+/// The upper half of a term's bits; the lower half is 0.
+#[inline(always)]
+fn upper(term: Term, x: f32) -> u16 {
+    (term.of(x).to_bits() >> 16) as u16
 }
 
 /// Values of bf16, allocated once, aligned to a cache line.
@@ -85,13 +115,14 @@ impl<T: Real> Matrix16<T> {
         Self { rows, inner, tiles: Tiles::default(), strips: Strips::new(rows, inner) }
     }
 
-    /// Packs a part of the matrix from `w`, whose element (i, k) is
+    /// Packs a term of a part of the matrix from `w`, whose element (i, k) is
     /// `w[i * row_stride + k * inner_stride]`.
     ///
     /// # Panics
     /// If there is no room or `w` is too short.
     pub fn pack(
         &mut self,
+        term: Term,
         rows: Range<usize>,
         inner: Range<usize>,
         w: &[T],
@@ -99,7 +130,7 @@ impl<T: Real> Matrix16<T> {
         inner_stride: usize,
     ) {
         if !tiles::<T>() {
-            self.strips.pack_with(rows, inner, w, row_stride, inner_stride, T::bf16);
+            self.strips.pack_with(rows, inner, w, row_stride, inner_stride, |w| term.of(w));
             return;
         }
         assert!(rows.end <= self.rows && inner.end <= self.inner, "no room for this part");
@@ -109,8 +140,8 @@ impl<T: Real> Matrix16<T> {
         for (i, row) in rows.enumerate() {
             for (j, k) in inner.clone().enumerate() {
                 let tile = &mut tiles[row / ROWS * depth + k / DEPTH];
-                let value = bits(w[i * row_stride + j * inner_stride]) >> 16;
-                tile[row % ROWS * DEPTH + k % DEPTH] = value as u16;
+                tile[row % ROWS * DEPTH + k % DEPTH] =
+                    upper(term, w[i * row_stride + j * inner_stride]);
             }
         }
     }
@@ -141,14 +172,14 @@ impl<T: Real> Panels16<T> {
         new
     }
 
-    /// Takes `x` as the right operand: sums run over its rows.
+    /// Takes a term of `x` as the right operand: sums run over its rows.
     ///
     /// # Panics
     /// If there is no room.
-    pub fn set(&mut self, x: Panels<T>) -> &Self {
+    pub fn set(&mut self, term: Term, x: Panels<T>) -> &Self {
         (self.rows, self.count) = (x.height(), x.count());
         if !tiles::<T>() {
-            self.round(x);
+            self.round(term, x);
             return self;
         }
         let depth = x.height().div_ceil(DEPTH);
@@ -156,20 +187,20 @@ impl<T: Real> Panels16<T> {
         for (p, tiles) in tiles.chunks_exact_mut(depth).enumerate() {
             let panel: &[Lanes<f32>] = bytemuck::cast_slice(x.panel(p));
             for (tile, rows) in tiles.iter_mut().zip(panel.chunks(DEPTH)) {
-                pair_rows(rows, tile);
+                pair_rows(term, rows, tile);
             }
         }
         self
     }
 
-    /// Takes `x` as the left operand: sums run over its tokens.
+    /// Takes a term of `x` as the left operand: sums run over its tokens.
     ///
     /// # Panics
     /// If there is no room.
-    pub fn set_left(&mut self, x: Panels<T>) -> &Self {
+    pub fn set_left(&mut self, term: Term, x: Panels<T>) -> &Self {
         (self.rows, self.count) = (x.height(), x.count());
         if !tiles::<T>() {
-            self.round(x);
+            self.round(term, x);
             return self;
         }
         let depth = x.count().div_ceil(2);
@@ -182,7 +213,7 @@ impl<T: Real> Panels16<T> {
                     let rows = panel[block * ROWS..].iter().take(ROWS);
                     for (row, to) in rows.zip(tile.chunks_exact_mut(DEPTH)) {
                         let to = &mut to[half * LANES..][..LANES];
-                        to.iter_mut().zip(row).for_each(|(to, &x)| *to = (bits(x) >> 16) as u16);
+                        to.iter_mut().zip(row).for_each(|(to, &x)| *to = upper(term, x));
                     }
                 }
             }
@@ -190,13 +221,13 @@ impl<T: Real> Panels16<T> {
         self
     }
 
-    fn round(&mut self, x: Panels<T>) {
+    fn round(&mut self, term: Term, x: Panels<T>) {
         let rounded = self.rounded.chunks_exact_mut(x.height());
         for (p, to) in rounded.take(x.count()).enumerate() {
             let (from, to) = (x.panel(p).as_flattened(), to.as_flattened_mut());
             vectorize(
                 #[inline(always)]
-                || to.iter_mut().zip(from).for_each(|(to, &x)| *to = x.bf16()),
+                || to.iter_mut().zip(from).for_each(|(to, &x)| *to = term.of(x)),
             );
         }
     }
@@ -208,7 +239,7 @@ impl<T: Real> Panels16<T> {
 }
 
 /// Two rows of 16 f32 to a row of a tile: pairs of bf16, the first in the lower half.
-fn pair_rows(rows: &[Lanes<f32>], tile: &mut [u16; TILE]) {
+fn pair_rows(term: Term, rows: &[Lanes<f32>], tile: &mut [u16; TILE]) {
     vectorize(
         #[inline(always)]
         || {
@@ -218,7 +249,7 @@ fn pair_rows(rows: &[Lanes<f32>], tile: &mut [u16; TILE]) {
                 let (even, odd) = (row(0), row(1));
                 let to: &mut [u32; LANES] = bytemuck::cast_mut(to);
                 for lane in 0..LANES {
-                    to[lane] = bits(even[lane]) >> 16 | bits(odd[lane]) & 0xffff_0000;
+                    to[lane] = term.of(even[lane]).to_bits() >> 16 | term.of(odd[lane]).to_bits();
                 }
             }
         },
@@ -357,14 +388,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn three_products_of_terms_come_close_to_one_of_values() {
+        let (mut worst, [a, b]) = (0f64, [values(10_000, 7), values(10_000, 8)]);
+        for (&a, &b) in a.iter().zip(&b) {
+            let term = |term: Term, x: f32| f64::from(term.of(x));
+            let [high, low] = [Term::High, Term::Low].map(|t| [term(t, a), term(t, b)]);
+            let sum = high[0] * high[1] + high[0] * low[1] + low[0] * high[1];
+            let exact = f64::from(a) * f64::from(b);
+            worst = worst.max((sum - exact).abs() / exact.abs().max(f64::MIN_POSITIVE));
+        }
+        assert!(worst <= 2f64.powi(-15), "{worst:e}");
+        assert!(worst >= 2f64.powi(-19), "as if a term were whole: {worst:e}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Both products against sums of rounded values, on the path this machine has.
         #[test]
         fn products_equal_sums_of_rounded_values(
             rows in 1usize..70, inner in 1usize..70, count in 1usize..6, used in 0.3f64..1.0,
-            start in 0usize..3,
+            start in 0usize..3, low: bool,
         ) {
+            let term = if low { Term::Low } else { Term::High };
+            let rounded = |x: f32| match term {
+                Term::High => f64::from(round(x)),
+                Term::Low => f64::from(round(x - round(x))),
+            };
             let (w, x) = (values(rows * inner, 1), values(inner * count * LANES, 2));
             let y = values(rows * count * LANES, 3);
             let bias = values(rows, 4);
@@ -372,13 +422,13 @@ mod tests {
             let of = |x: &[f32]| -> Vec<Lanes<f32>> { x.as_chunks().0.to_vec() };
             let (x, before) = (of(&x[..used * count * LANES]), of(&y));
             let mut w16 = Matrix16::<f32>::new(rows, inner);
-            w16.pack(0..rows, 0..inner, &w, inner, 1);
+            w16.pack(term, 0..rows, 0..inner, &w, inner, 1);
             let mut x16 = Panels16::new(inner, count);
             let mut out = before.clone();
             let start_with = [Start::Zero, Start::Add, Start::Bias(&bias)][start];
             matmul16(
                 &w16,
-                x16.set(Panels::new(&x, used)),
+                x16.set(term, Panels::new(&x, used)),
                 PanelsMut::new(&mut out, rows),
                 start_with,
             );
@@ -386,7 +436,7 @@ mod tests {
                 let (p, i) = (index / rows, index % rows);
                 for lane in 0..LANES {
                     let term = |k: usize| {
-                        f64::from(round(w[i * inner + k])) * f64::from(round(x[p * used + k][lane]))
+                        rounded(w[i * inner + k]) * rounded(x[p * used + k][lane])
                     };
                     let begin = [0.0, before[index][lane], bias[i]][start];
                     let expected = f64::from(begin) + (0..used).map(term).sum::<f64>();
@@ -400,16 +450,16 @@ mod tests {
             let (xs, ys) = (Panels::new(&x, used), Panels::new(&before, rows));
             let mut transposed = Transposed::new(rows, count);
             let transposed = transposed.set(ys);
-            let right = right.set(Panels::new(transposed.data(), transposed.tokens()));
+            let right = right.set(term, Panels::new(transposed.data(), transposed.tokens()));
             let add = start == 1;
             let mut c = values(used * rows, 6);
             let c_before = c.clone();
-            matmul_nt16(left.set_left(xs), right, Out::matrix(&mut c, used, rows, rows), add);
+            matmul_nt16(left.set_left(term, xs), right, Out::matrix(&mut c, used, rows, rows), add);
             for i in 0..used {
                 for j in 0..rows {
                     let term = |t: usize| {
                         let (p, lane) = (t / LANES, t % LANES);
-                        f64::from(round(xs.panel(p)[i][lane])) * f64::from(round(ys.panel(p)[j][lane]))
+                        rounded(xs.panel(p)[i][lane]) * rounded(ys.panel(p)[j][lane])
                     };
                     let begin = if add { f64::from(c_before[i * rows + j]) } else { 0.0 };
                     let expected = begin + (0..count * LANES).map(term).sum::<f64>();

@@ -17,7 +17,7 @@ mod vector;
 use std::sync::OnceLock;
 
 pub(crate) use bf16::round as round_to_bf16;
-pub use bf16::{Matrix16, Panels16, has_tiles, matmul_nt16, matmul16};
+pub use bf16::{Matrix16, Panels16, Term, has_tiles, matmul_nt16, matmul16};
 pub use peak::peak_sample;
 pub use product::{Out, Start, Strips, matmul, matmul_nt, matmul_rows, matmul_tn};
 pub use transpose::Transposed;

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! In bf16 ([`Precision::Bf16`]) the operands of these three products are rounded; db is not
-//! a product and sums dy as it is.
+//! a product and sums dy as it is. With [`Precision::Bf16x3`] an operand is the sum of two values
+//! of bf16, high and low, and a product three of them: high by high, high by low, low by high.
 //!
 //! Several layers of one input (query, key, value) can be one: their outputs follow each other.
 
 use std::ops::Range;
 
 use crate::arch::{
-    Kernel, Matrix16, Out, Panels16, Start, Strips, Transposed, Vector, matmul, matmul_nt,
+    Kernel, Matrix16, Out, Panels16, Start, Strips, Term, Transposed, Vector, matmul, matmul_nt,
     matmul_nt16, matmul16, run,
 };
 use crate::config::Precision;
@@ -36,30 +37,69 @@ pub struct Dense<T> {
 /// back.
 #[derive(Debug)]
 enum Weights<T> {
-    F32 { forward: Strips<T>, backward: Strips<T> },
-    Bf16 { forward: Matrix16<T>, backward: Matrix16<T> },
+    F32 {
+        forward: Strips<T>,
+        backward: Strips<T>,
+    },
+    /// A matrix per term.
+    Bf16 {
+        forward: Vec<Matrix16<T>>,
+        backward: Vec<Matrix16<T>>,
+    },
 }
+
+/// How many terms of bf16 stand for a value.
+fn terms(precision: Precision) -> usize {
+    match precision {
+        Precision::F32 => 0,
+        Precision::Bf16 => 1,
+        Precision::Bf16x3 => 2,
+    }
+}
+
+/// Which terms of the left operand and of the right are multiplied, of operands with this many.
+fn pairs(terms: usize) -> &'static [[usize; 2]] {
+    match terms {
+        0 => &[],
+        1 => &[[0, 0]],
+        _ => &[[0, 0], [0, 1], [1, 0]],
+    }
+}
+
+/// `Y = start + W X`, summed over the pairs of terms.
+fn product<T: Real>(
+    w: &[Matrix16<T>],
+    x: Panels<T>,
+    mut y: PanelsMut<T>,
+    mut start: Start<T>,
+    right: &mut [Panels16<T>],
+) {
+    for (&term, right) in TERMS.iter().zip(&mut *right) {
+        right.set(term, x);
+    }
+    for &[a, b] in pairs(w.len()) {
+        matmul16(&w[a], &right[b], y.reborrow(), start);
+        start = Start::Add;
+    }
+}
+
+/// In the order in which matrices and buffers hold them.
+const TERMS: [Term; 2] = [Term::High, Term::Low];
 
 /// Buffers of the layers' products, reused by all.
 #[derive(Debug, Default)]
 pub struct Scratch<T> {
     transposed: Transposed<T>,
-    /// Operands in bf16.
-    left: Panels16<T>,
-    right: Panels16<T>,
+    /// Operands in bf16, one per term.
+    left: Vec<Panels16<T>>,
+    right: Vec<Panels16<T>>,
 }
 
 impl<T: Real> Scratch<T> {
     /// Room for inputs and outputs of up to `rows` features of `panels` panels.
     pub fn new(rows: usize, panels: usize, precision: Precision) -> Self {
-        let transposed = Transposed::new(rows, panels);
-        match precision {
-            Precision::F32 => Self { transposed, ..Self::default() },
-            Precision::Bf16 => {
-                let operand = || Panels16::new(rows, panels);
-                Self { transposed, left: operand(), right: operand() }
-            }
-        }
+        let operand = || (0..terms(precision)).map(|_| Panels16::new(rows, panels)).collect();
+        Self { transposed: Transposed::new(rows, panels), left: operand(), right: operand() }
     }
 }
 
@@ -87,10 +127,13 @@ impl<T: Real> Dense<T> {
                 forward: Strips::new(outputs, input),
                 backward: Strips::new(input, outputs),
             },
-            Precision::Bf16 => Weights::Bf16 {
-                forward: Matrix16::new(outputs, input),
-                backward: Matrix16::new(input, outputs),
-            },
+            Precision::Bf16 | Precision::Bf16x3 => {
+                let each = 0..terms(precision);
+                Weights::Bf16 {
+                    forward: each.clone().map(|_| Matrix16::new(outputs, input)).collect(),
+                    backward: each.map(|_| Matrix16::new(input, outputs)).collect(),
+                }
+            }
         };
         Self { input, parts, weights, bias: vec![T::zero(); outputs] }
     }
@@ -115,8 +158,12 @@ impl<T: Real> Dense<T> {
                     backward.pack(0..input, outputs.clone(), weight, width, 1);
                 }
                 Weights::Bf16 { forward, backward } => {
-                    forward.pack(outputs.clone(), 0..input, weight, 1, width);
-                    backward.pack(0..input, outputs.clone(), weight, width, 1);
+                    for (term, (forward, backward)) in
+                        TERMS.into_iter().zip(forward.iter_mut().zip(backward))
+                    {
+                        forward.pack(term, outputs.clone(), 0..input, weight, 1, width);
+                        backward.pack(term, 0..input, outputs.clone(), weight, width, 1);
+                    }
                 }
             }
             self.bias[outputs.clone()].copy_from_slice(bias);
@@ -128,7 +175,7 @@ impl<T: Real> Dense<T> {
         let start = Start::Bias(&self.bias);
         time(Part::DenseProducts, || match &self.weights {
             Weights::F32 { forward, .. } => matmul(forward, x, y, start),
-            Weights::Bf16 { forward, .. } => matmul16(forward, scratch.right.set(x), y, start),
+            Weights::Bf16 { forward, .. } => product(forward, x, y, start, &mut scratch.right),
         });
     }
 
@@ -144,7 +191,7 @@ impl<T: Real> Dense<T> {
         time(Part::DenseProducts, || match &self.weights {
             Weights::F32 { backward, .. } => matmul(backward, dy, dx, start),
             Weights::Bf16 { backward, .. } => {
-                matmul16(backward, scratch.right.set(dy), dx, start);
+                product(backward, dy, dx, start, &mut scratch.right);
             }
         });
     }
@@ -158,23 +205,27 @@ impl<T: Real> Dense<T> {
         scratch: &mut Scratch<T>,
     ) {
         let Scratch { transposed, left, right } = scratch;
-        let bf16 = matches!(self.weights, Weights::Bf16 { .. });
-        if bf16 {
-            time(Part::WeightGradients, || left.set_left(x));
-        }
+        time(Part::WeightGradients, || {
+            for (&term, left) in TERMS.iter().zip(&mut *left) {
+                left.set_left(term, x);
+            }
+        });
         for Layer { range, outputs } in &self.parts {
             let width = outputs.len();
             let (dweight, dbias) = gradient[range.clone()].split_at_mut(self.input * width);
             let end = outputs.end.min(dy.height());
             let columns = end - outputs.start;
             let dy = time(Part::Transposition, || transposed.set(dy.rows(outputs.start..end)));
-            let out = Out::matrix(dweight, self.input, columns, width);
             time(Part::WeightGradients, || {
-                if bf16 {
-                    let right = right.set(Panels::new(dy.data(), dy.tokens()));
-                    matmul_nt16(left, right, out, true);
-                } else {
-                    matmul_nt(x, dy, out, true);
+                if left.is_empty() {
+                    matmul_nt(x, dy, Out::matrix(dweight, self.input, columns, width), true);
+                }
+                for (&term, right) in TERMS.iter().zip(&mut *right) {
+                    right.set(term, Panels::new(dy.data(), dy.tokens()));
+                }
+                for &[a, b] in pairs(left.len()) {
+                    let out = Out::matrix(dweight, self.input, columns, width);
+                    matmul_nt16(&left[a], &right[b], out, true);
                 }
             });
             run(BiasGradient { dy: dy.data(), tokens: dy.tokens(), dbias: &mut dbias[..columns] });

@@ -425,8 +425,8 @@ pub fn finished(config: &RunConfig, history: &[EpochRecord]) -> bool {
 /// The instruction set this machine runs a configuration on, as records name it.
 pub fn isa(config: &RunConfig) -> &'static str {
     match config.train.precision {
-        Precision::Bf16 if arch::has_tiles() => "amx",
-        Precision::F32 | Precision::Bf16 => arch::isa().name(),
+        Precision::Bf16 | Precision::Bf16x3 if arch::has_tiles() => "amx",
+        _ => arch::isa().name(),
     }
 }
 

@@ -79,7 +79,7 @@ const COMMENTS: [(&str, &str); 39] = [
     ("train.learning_rate", "of the first step, then linear to 0; a number or \"0.3^6\""),
     ("train.warmup", "linear warm-up over the first tenth of all steps"),
     ("train.clip", "clip each variable's gradient to norm 1"),
-    ("train.precision", "f32, or bf16: dense layers' products of values with 8 significant bits"),
+    ("train.precision", "f32; bf16 (dense layers' products of 8 significant bits); bf16x3 (16)"),
     ("train.l2", "this times the sum of squares of the weight matrices is added to the loss"),
     ("train.validation_batches", "fresh batches scored at the end of each epoch"),
     (

@@ -2,6 +2,7 @@
 
 mod analyze;
 mod bench;
+mod check;
 mod choose;
 mod compare;
 mod completions;
@@ -83,6 +84,8 @@ enum Command {
     Plot(plot::Args),
     /// Compare results with the published ones, or with other results
     Compare(compare::Args),
+    /// Compute recorded runs again and compare them with their records, to the bit
+    Check(check::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
     /// Score a trained model on fresh sequences, or on data of your own
@@ -126,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),

@@ -80,7 +80,7 @@ pub struct RunOptions {
     /// L2 penalty
     #[arg(long)]
     l2: Option<String>,
-    /// Arithmetic of dense layers' products: f32 or bf16
+    /// Arithmetic of dense layers' products: f32, bf16 or bf16x3
     #[arg(long)]
     precision: Option<String>,
     /// Case bias of cases and lg

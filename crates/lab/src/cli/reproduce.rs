@@ -46,7 +46,7 @@ pub struct Args {
     /// The first N seeds of every cell [default: the paper's five; quick: one]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     seeds: Option<u16>,
-    /// Arithmetic of the matrix products: f32 or bf16
+    /// Arithmetic of the matrix products: f32, bf16 or bf16x3
     #[arg(long, default_value = "f32")]
     precision: String,
     /// Directory of the results, a sweep's directory for each of the paper's sweeps

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Map, Shown};
-use crate::chart::escape;
+use crate::escape::escape;
 use crate::output::short;
 
 /// The page without its content.
