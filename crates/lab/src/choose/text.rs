@@ -9,7 +9,7 @@ pub fn table(verdict: &Verdict) -> String {
     let f1 = verdict.rules.iter().any(|rule| rule.macro_f1.is_some());
     let f1_head = if f1 { "  macro-F1" } else { "" };
     let mut text = format!(
-        "{:9} {:>6}  accuracy  {:18}{f1_head}  works at rates  epoch\n",
+        "{:9} {:>6}  accuracy  {:18}{f1_head}  rates near best  epoch\n",
         "rule", "rate", "range"
     );
     for rule in &verdict.rules {
@@ -19,10 +19,10 @@ pub fn table(verdict: &Verdict) -> String {
             None if f1 => format!("  {:>8}", "-"),
             None => String::new(),
         };
-        let works = format!("{} of {}", rule.robust, rule.search.len());
+        let near = format!("{} of {}", rule.robust, rule.search.len());
         let epoch = rule.epoch_s.map_or("-".to_owned(), |s| format!("{} s", short(s)));
         text += &format!(
-            "{:9} {:>6}  {:>8.4}  {range:18}{f1}  {works:>14}  {epoch}\n",
+            "{:9} {:>6}  {:>8.4}  {range:18}{f1}  {near:>15}  {epoch}\n",
             rule.model, rule.learning_rate, rule.mean
         );
     }

@@ -12,7 +12,7 @@ use crate::statistics::bootstrap::{self, DRAWS, Draws, Interval};
 use crate::statistics::multiple::holm;
 use crate::statistics::permutation;
 
-/// A learning rate counts as working if its accuracy is within this of the rule's best.
+/// A learning rate is near the best if its accuracy is within this of that of the rule's best.
 pub const MARGIN: f64 = 0.05;
 
 /// Means that are nearer than this are equally good.
