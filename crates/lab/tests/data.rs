@@ -90,9 +90,11 @@ fn answered(dir: &Path, args: &[&str], input: &[u8], code: i32) -> (Vec<Value>, 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may leave before it has read everything.
-    let _ = child.stdin.take().unwrap().write_all(input);
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+    // It answers while it reads, and may leave before it has read everything.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();

@@ -218,7 +218,7 @@ fn own_sample(
         (None, Some(input)) => sample.push(input.clone()),
         (Some(file), _) => {
             let mut records = Records::open(file, tokenize)?;
-            while let Some(record) = records.next()? {
+            while let Some(record) = records.read_record()? {
                 let wrong = |what| records.wrong(record.line, what);
                 let tokens = encoder.tokens(&record).map_err(wrong)?;
                 check_length(path, trained, tokens.len())

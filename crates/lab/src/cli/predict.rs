@@ -91,7 +91,7 @@ fn next(
     trained: &Trained,
     encoder: &mut Encoder,
 ) -> anyhow::Result<Option<Vec<u32>>> {
-    let Some(record) = records.next()? else { return Ok(None) };
+    let Some(record) = records.read_record()? else { return Ok(None) };
     let Record { line, .. } = record;
     let ids = encoder.tokens(&record).map_err(|what| records.wrong(line, what))?;
     trained.check_length(ids.len()).map_err(|error| records.wrong(line, error))?;

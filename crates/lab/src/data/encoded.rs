@@ -44,7 +44,7 @@ impl Writer {
     }
 
     /// Number of examples so far.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.lengths.len()
     }
 
@@ -219,7 +219,7 @@ mod tests {
         for (tokens, targets) in &examples {
             writer.push(tokens, targets).unwrap();
         }
-        assert_eq!(writer.len(), examples.len());
+        assert_eq!(writer.count(), examples.len());
         // Final numbers: one more, and classes backwards.
         let (file, _) = writer.finish((1..=2_000_001).collect(), Some(vec![2, 1, 0])).unwrap();
         let file = Arc::new(file);

@@ -125,12 +125,12 @@ fn read(task: TaskName, data: &DataConfig) -> anyhow::Result<(DataConfig, Data)>
     let mut encoder = Encoder::collecting(task);
     let mut writer = Writer::new()?;
     append(Path::new(train_place), tokenize, &mut encoder, &mut writer)?;
-    let count = writer.len();
+    let count = writer.count();
     if let Some(valid) = &data.valid {
         encoder.close();
         append(Path::new(&valid.0), tokenize, &mut encoder, &mut writer)?;
     }
-    let total = writer.len();
+    let total = writer.count();
     let (names, tokens, classes) = encoder.names();
     if let (Some(_), [label]) = (&classes, &names.labels[..]) {
         return Err(bad(format!(
@@ -180,17 +180,17 @@ fn append(
     writer: &mut Writer,
 ) -> anyhow::Result<()> {
     let mut records = Records::open(path, tokenize)?;
-    let before = writer.len();
-    while let Some(record) = records.next()? {
+    let before = writer.count();
+    while let Some(record) = records.read_record()? {
         let wrong = |what| records.wrong(record.line, what);
         let (tokens, targets) =
             (encoder.tokens(&record).map_err(wrong)?, encoder.targets(&record).map_err(wrong)?);
-        if writer.len() == u32::MAX as usize {
+        if writer.count() == u32::MAX as usize {
             return Err(wrong("more than 4294967295 sequences".to_owned()));
         }
         writer.push(&tokens, &targets)?;
     }
-    if writer.len() == before {
+    if writer.count() == before {
         return Err(bad(format!("{}: no sequences: the file is empty", records.place())));
     }
     Ok(())
@@ -208,7 +208,7 @@ pub fn encode(
 ) -> anyhow::Result<Part> {
     let mut writer = Writer::new()?;
     append(path, tokenize, &mut Encoder::of(task, names), &mut writer)?;
-    let count = writer.len();
+    let count = writer.count();
     let classes = (task != TaskName::Point).then(|| (0..names.labels.len() as u32).collect());
     let (file, _) = writer.finish((0..names.tokens.len() as u32).collect(), classes)?;
     Ok(Part { file: Arc::new(file), which: Which::Range(0..count) })

@@ -160,7 +160,7 @@ impl Records {
     ///
     /// # Errors
     /// On a line that cannot be used.
-    pub fn next(&mut self) -> anyhow::Result<Option<Record>> {
+    pub fn read_record(&mut self) -> anyhow::Result<Option<Record>> {
         let Some((line, Fields { tokens, text, label })) = self.fields()? else { return Ok(None) };
         let tokens = match (tokens, text, self.tokenize) {
             (_, Some(text), Some(tokenize)) => tokenize.tokens(&text),
