@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nap_engine::random::{Purpose, Stream};
-use nap_engine::train::{Trainer, isa};
+use nap_engine::train::isa;
 
 use super::signals;
+use crate::data;
 use crate::error::bad;
 use crate::export;
 use crate::output::{note, print_line};
@@ -174,6 +175,7 @@ mod tests {
     use super::*;
     use crate::sweep::identity::RunId;
     use nap_engine::config::RunConfig;
+    use nap_engine::train::Trainer;
 
     fn record(seed: u64) -> RunRecord {
         let mut config = RunConfig::quickstart();
@@ -182,7 +184,9 @@ mod tests {
         (config.train.validation_batches, config.train.batch) = (1, 4);
         let mut trainer = Trainer::new(config.clone()).unwrap();
         for _ in 0..2 {
-            (0..3).for_each(|_| drop(trainer.step()));
+            for _ in 0..3 {
+                trainer.step();
+            }
             trainer.finish_epoch();
         }
         let wall =
