@@ -112,8 +112,7 @@ impl Outcome {
 /// Computes a run again; none if stopped.
 fn compare(record: &RunRecord, stop: &AtomicBool) -> anyhow::Result<Option<Outcome>> {
     let (started, config) = (Instant::now(), &record.config);
-    let mut trainer =
-        Trainer::new(config.clone()).map_err(|error| bad(format!("run {}: {error}", record.id)))?;
+    let mut trainer = data::trainer(config)?;
     let stopped = || stop.load(Ordering::Relaxed);
     while !trainer.finished() {
         while trainer.steps_done() < config.train.steps_per_epoch {
