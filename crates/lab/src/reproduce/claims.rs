@@ -1,8 +1,8 @@
 //! The paper's claims, and what runs at hand say of each.
 //!
 //! A claim about the grid is judged by the sign test over the cells that both models have, where
-//! they differ by more than [`MARGIN`]; one about a pooling's failure in the cells that others
-//! solve; a headline figure by the published range, widened by [`WIDENED`]; agreement with a
+//! they differ by more than `MARGIN`; one about a pooling's failure in the cells that others
+//! solve; a headline figure by the published range, widened by `WIDENED`; agreement with a
 //! published grid by `nap compare`. Claims about untrained models and the hull of the values
 //! need no runs and are computed here.
 
