@@ -183,7 +183,7 @@ fn pair(better: &Rule, worse: &Rule) -> Pair {
         let [of_a, of_b] = &mut draws;
         mean_of(a, of_a.draw()) - mean_of(b, of_b.draw())
     };
-    let p = p_value(a, b);
+    let p = permutation::of_means(a, b);
     Pair {
         better: better.model.clone(),
         worse: worse.model.clone(),
@@ -192,18 +192,6 @@ fn pair(better: &Rule, worse: &Rule) -> Pair {
         p,
         p_corrected: p,
     }
-}
-
-/// Of the distance of the means, over all ways of sharing the values out.
-fn p_value(a: &[f64], b: &[f64]) -> f64 {
-    let values = [a, b].concat();
-    let total: f64 = values.iter().sum();
-    let mut distances = Vec::new();
-    permutation::relabellings(a.len(), b.len(), |first| {
-        let one: f64 = values.iter().zip(first).filter(|(_, f)| **f).map(|(x, _)| x).sum();
-        distances.push((one / a.len() as f64 - (total - one) / b.len() as f64).abs());
-    });
-    permutation::p_value(&distances)
 }
 
 #[cfg(test)]
