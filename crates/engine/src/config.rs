@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::data::{ClassWeights, DataConfig, Place};
 use crate::kernels::aggregate;
 
 /// A value in a configuration that cannot be used: where, what, and what would be right.
@@ -111,6 +112,7 @@ impl RunConfig {
                 length: 128,
                 validation_length: Auto::Auto,
                 case_bias: 0,
+                data: None,
             },
             train: TrainConfig {
                 seed: 0,
@@ -124,6 +126,8 @@ impl RunConfig {
                 precision: Precision::F32,
                 validation_batches: 32,
                 case_sequences: 3000,
+                patience: None,
+                class_weights: None,
             },
         }
     }
@@ -151,6 +155,14 @@ impl RunConfig {
     }
 
     fn validate_together(&self) -> Result<(), ConfigError> {
+        match &self.task.data {
+            Some(data) => self.validate_with(data)?,
+            None if self.train.class_weights.is_some() => {
+                let expected = "none: only data of one's own has rare classes";
+                return Err(ConfigError::new("train.class_weights", "balanced", expected));
+            }
+            None => {}
+        }
         let validation = self.validation_length();
         let positions = self.model.positions(&self.task);
         if positions == Positions::Learned && validation > self.task.length {
@@ -177,9 +189,13 @@ impl RunConfig {
         Ok(())
     }
 
-    /// The length of validation sequences: as given, else half the training length for cases
+    /// The length of validation sequences; for data of one's own, the longest that the model has
+    /// positions for. Else as given, else half the training length for cases
     /// and lg (never below 1) and twice it for mode; the training length for `weighted`.
     pub fn validation_length(&self) -> usize {
+        if self.task.name.is_own() {
+            return self.task.length;
+        }
         self.task.validation_length.unwrap_or_else(|| {
             if self.model.aggregator == aggregate::WEIGHTED {
                 self.task.length
@@ -303,7 +319,7 @@ pub struct ModelConfig {
     pub centre: bool,
     /// Quadratic or linear-time attention.
     pub form: Auto<AttentionForm>,
-    /// Positions: learned for tasks that use them, none for mode.
+    /// Positions: learned, or none for mode.
     pub positions: Auto<Positions>,
     /// How masked tokens are left out, where a batch has a mask.
     pub masking: Masking,
@@ -373,12 +389,12 @@ impl ModelConfig {
     pub fn positions(&self, task: &TaskConfig) -> Positions {
         self.positions.unwrap_or_else(|| match task.name {
             TaskName::Mode => Positions::None,
-            TaskName::Cases | TaskName::Lg => Positions::Learned,
+            _ => Positions::Learned,
         })
     }
 }
 
-/// The paper's tasks.
+/// The tasks: the paper's, which make their own sequences, and those on data of one's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskName {
@@ -388,11 +404,35 @@ pub enum TaskName {
     Mode,
     /// Local vs global.
     Lg,
+    /// Own data: a class per sequence.
+    Classify,
+    /// Own data: a position per sequence.
+    Point,
+    /// Own data: a class per token.
+    Tag,
 }
 
 impl TaskName {
+    /// The paper's tasks.
+    pub const PAPER: [TaskName; 3] = [TaskName::Cases, TaskName::Mode, TaskName::Lg];
+
+    /// The tasks on data of one's own.
+    pub const OWN: [TaskName; 3] = [TaskName::Classify, TaskName::Point, TaskName::Tag];
+
     /// Every task.
-    pub const ALL: [TaskName; 3] = [TaskName::Cases, TaskName::Mode, TaskName::Lg];
+    pub const ALL: [TaskName; 6] = [
+        TaskName::Cases,
+        TaskName::Mode,
+        TaskName::Lg,
+        TaskName::Classify,
+        TaskName::Point,
+        TaskName::Tag,
+    ];
+
+    /// Whether it takes data of one's own.
+    pub fn is_own(self) -> bool {
+        Self::OWN.contains(&self)
+    }
 
     /// The name, as configurations spell it.
     pub fn as_str(self) -> &'static str {
@@ -400,11 +440,14 @@ impl TaskName {
             TaskName::Cases => "cases",
             TaskName::Mode => "mode",
             TaskName::Lg => "lg",
+            TaskName::Classify => "classify",
+            TaskName::Point => "point",
+            TaskName::Tag => "tag",
         }
     }
 }
 
-/// How the cases task is read out (mode and lg have one read-out each).
+/// How the cases task is read out (the other tasks have one read-out each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CasesReadout {
@@ -418,7 +461,7 @@ pub enum CasesReadout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readout {
-    /// One logit per token: `[batch, length]`.
+    /// One logit per token: `[batch, length]`. With [`Masking::Clean`] masked tokens have none.
     PerToken,
     /// A logit per position from the first token: `[batch, length]`, cut from the maximal length.
     FirstTokenPosition,
@@ -426,9 +469,21 @@ pub enum Readout {
     EachTokenPosition,
     /// A logit per class from the first token: `[batch, classes]`.
     FirstTokenClass,
+    /// A logit per class from each token: `[batch, length, classes]`.
+    EachTokenClass,
 }
 
 impl Readout {
+    /// Whether it gives logits of classes rather than of positions.
+    pub fn is_class(self) -> bool {
+        matches!(self, Readout::FirstTokenClass | Readout::EachTokenClass)
+    }
+
+    /// Whether each token gives an answer of its own.
+    pub fn is_each_token(self) -> bool {
+        matches!(self, Readout::EachTokenPosition | Readout::EachTokenClass)
+    }
+
     /// Whether the read-out's width is the maximal length.
     pub fn is_position(self) -> bool {
         matches!(self, Readout::FirstTokenPosition | Readout::EachTokenPosition)
@@ -443,14 +498,17 @@ pub struct TaskConfig {
     pub name: TaskName,
     /// How `cases` is read out; the other tasks ignore it.
     pub readout: CasesReadout,
-    /// Number of different tokens V; drawn uniformly.
+    /// Number of different tokens V; drawn uniformly, or those of the data.
     pub vocab: usize,
-    /// Training length N.
+    /// Training length N; with data of one's own, that of the longest sequence.
     pub length: usize,
     /// Validation length: half of N for cases and lg, twice for mode.
     pub validation_length: Auto<usize>,
     /// cases and lg: b > 0 adds token 64, b < 0 removes it, see [`crate::task`].
     pub case_bias: i32,
+    /// classify, point and tag: the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataConfig>,
 }
 
 impl TaskConfig {
@@ -462,6 +520,13 @@ impl TaskConfig {
         range("task.length", self.length, 1, 1 << 20)?;
         if let Auto::Value(length) = self.validation_length {
             range("task.validation_length", length, 1, 1 << 20)?;
+        }
+        if self.name.is_own() {
+            return self.validate_own();
+        }
+        if self.data.is_some() {
+            let expected = "classify, point or tag: this task makes its own sequences";
+            return Err(ConfigError::new("task.name", self.name.as_str(), expected));
         }
         let smallest = if self.name == TaskName::Mode { 2 } else { 65 };
         if self.vocab < smallest || self.vocab > 1 << 20 {
@@ -481,13 +546,20 @@ impl TaskConfig {
         Ok(())
     }
 
+    /// Number of classes of the read-outs that have classes: the data's, or the tokens.
+    pub fn classes(&self) -> usize {
+        self.data.as_ref().map_or(self.vocab, |data| data.classes)
+    }
+
     /// How logits are read out.
     pub fn readout(&self) -> Readout {
         match (self.name, self.readout) {
             (TaskName::Cases, CasesReadout::PerToken) => Readout::PerToken,
             (TaskName::Cases, CasesReadout::FirstToken) => Readout::FirstTokenPosition,
-            (TaskName::Mode, _) => Readout::FirstTokenClass,
+            (TaskName::Mode | TaskName::Classify, _) => Readout::FirstTokenClass,
             (TaskName::Lg, _) => Readout::EachTokenPosition,
+            (TaskName::Point, _) => Readout::PerToken,
+            (TaskName::Tag, _) => Readout::EachTokenClass,
         }
     }
 }
@@ -519,6 +591,12 @@ pub struct TrainConfig {
     pub validation_batches: usize,
     /// Sequences of the equalised sets on which cases are tracked; a multiple of the cases.
     pub case_sequences: usize,
+    /// Ends the run after this many epochs without a better validation accuracy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience: Option<usize>,
+    /// What the loss of each class is multiplied by, with data of one's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
 }
 
 impl TrainConfig {
@@ -539,6 +617,9 @@ impl TrainConfig {
         if !self.case_sequences.is_multiple_of(6) {
             let expected = "a multiple of 6, so that the cases have equal shares";
             return Err(ConfigError::new("train.case_sequences", self.case_sequences, expected));
+        }
+        if let Some(patience) = self.patience {
+            range("train.patience", patience, 1, 1 << 20)?;
         }
         let rate = self.learning_rate as f32;
         if !(rate > 0.0 && rate.is_finite()) {

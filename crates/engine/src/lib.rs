@@ -13,7 +13,8 @@
 //! | [`model`] | parameters, layers, the whole model |
 //! | [`mod@reference`] | the whole model family in plain loops: the oracle of every fast path |
 //! | [`optim`] | Adam, learning rate schedules, gradient clipping |
-//! | [`task`] | the paper's tasks: generators, labels, tracked cases |
+//! | [`task`] | the tasks: generators, labels, tracked cases |
+//! | [`data`] | data of one's own: examples, batches of similar lengths, their scores |
 //! | [`random`] | keyed random streams |
 //! | [`profile`] | where a step's time goes |
 //! | [`train`] | the training loop, evaluation and checkpoints |
@@ -50,6 +51,7 @@
 
 pub mod arch;
 pub mod config;
+pub mod data;
 pub mod kernels;
 pub mod model;
 pub mod optim;

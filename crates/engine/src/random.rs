@@ -42,11 +42,15 @@ pub enum Purpose {
     Resampling = 8,
     /// Random vectors and directions that models are looked at with.
     Analysis = 9,
+    /// The order of an epoch over data of one's own.
+    Order = 10,
+    /// Which of one's own sequences are kept for validation.
+    Split = 11,
 }
 
 impl Purpose {
     /// Every purpose, in the order of their numbers.
-    pub const ALL: [Purpose; 9] = [
+    pub const ALL: [Purpose; 11] = [
         Purpose::Initialisation,
         Purpose::Training,
         Purpose::Validation,
@@ -56,6 +60,8 @@ impl Purpose {
         Purpose::Evaluation,
         Purpose::Resampling,
         Purpose::Analysis,
+        Purpose::Order,
+        Purpose::Split,
     ];
 
     /// The number that enters the key.
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn purposes_keep_their_numbers() {
         let numbers = Purpose::ALL.map(Purpose::number);
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     }
 
     /// Written down from the rules: the cipher, word by word, from its definition.

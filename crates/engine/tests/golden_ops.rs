@@ -336,7 +336,7 @@ fn scored<T: Real>(logits: &[f64], classes: usize, targets: &[u32]) -> cross_ent
     let panels = to_panels(&of::<T>(logits), classes);
     let mut total = cross_entropy::Score::default();
     for (logits, targets) in panels.chunks_exact(classes).zip(targets.chunks(LANES)) {
-        total += cross_entropy::answers(logits, targets, &mut vec![0; targets.len()]);
+        total += cross_entropy::answers(logits, targets.into(), &mut vec![0; targets.len()]);
     }
     total
 }
@@ -353,7 +353,7 @@ fn loss(report: &mut Report, file: &GoldenFile) {
             labels.indices()
         };
         let expected = values(file, &format!("loss/{case}/value"));
-        let naive = ops::cross_entropy(&logits.data, &targets);
+        let naive = ops::cross_entropy(&logits.data, &targets, None);
         report.compare("loss", &case, &[naive], expected, F64);
         let mean = |score: cross_entropy::Score| score.loss / score.rows as f64;
         let score = scored::<f64>(&logits.data, classes, &targets);
@@ -398,7 +398,7 @@ fn small_model() -> Architecture {
     run.model.layers = 1;
     run.task.readout = CasesReadout::PerToken;
     let readout = run.task.readout();
-    Architecture::from_parts(&run.model, Positions::None, 6, 4, readout).expect("a model")
+    Architecture::from_parts(&run.model, Positions::None, 6, 6, 4, readout).expect("a model")
 }
 
 fn adam_sparse(report: &mut Report, file: &GoldenFile) {

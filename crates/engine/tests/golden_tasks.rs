@@ -46,7 +46,7 @@ fn task_of(group: &str) -> Task {
     let part = group.strip_prefix("seeded/").or(group.strip_prefix("equalized/"));
     let part = part.or(group.strip_prefix("eval_cases/")).unwrap_or(group);
     let word = part.split(['/', '_']).next().unwrap_or_default();
-    let name = TaskName::ALL.into_iter().find(|name| name.as_str() == word);
+    let name = TaskName::PAPER.into_iter().find(|name| name.as_str() == word);
     let name = name.unwrap_or_else(|| panic!("{group}: unknown task {word}"));
     Task::new(&TaskConfig { name, ..RunConfig::paper().task })
 }

@@ -3,11 +3,17 @@
 //! Kernels within 1e-6, whole models within 1e-5, scaled by the largest derivative; away from
 //! ties of max and rows without deviation, where no derivative exists.
 
+/// The rule of docs/adding-a-rule.md, compiled as it would be in the engine: what it takes from
+/// `crate` and `super` there, it finds here.
+#[path = "support/relu.rs"]
+mod relu;
 mod support;
 
 use nap_engine::config::Precision;
 use nap_engine::kernels::aggregate::linear::Linear;
-use nap_engine::kernels::aggregate::{AttentionRule, Pooling, Row, attention_rules, poolings};
+use nap_engine::kernels::aggregate::{
+    AttentionRule, Defaults, Info, Pooling, Row, attention_rules, poolings,
+};
 use nap_engine::kernels::dense::{Dense, Scratch};
 use nap_engine::kernels::dropout::{Dropout, Site};
 use nap_engine::kernels::norm_gelu::Moments;
@@ -15,7 +21,7 @@ use nap_engine::kernels::{cross_entropy, embedding, norm_gelu};
 use nap_engine::panel::{LANES, Lanes, Panels, PanelsMut};
 use nap_engine::random::Stream;
 use nap_engine::real::Real;
-use nap_engine::reference;
+use nap_engine::{arch, panel, real, reference};
 use support::Report;
 use support::panels::{OneHead, by_tiles, from_panels, to_gradient, to_panels};
 use support::setup::{Setup, stream};
@@ -56,6 +62,20 @@ fn check(
     report.note(kind, place, support::error_at_scale(gradient, &expected, largest), 1e-6);
 }
 
+/// Every rule of the registry, and the one that docs/adding-a-rule.md adds.
+fn rules() -> Vec<&'static dyn AttentionRule<f64>> {
+    let mut rules = attention_rules::<f64>();
+    rules.push(&relu::Relu);
+    rules
+}
+
+#[test]
+fn the_page_on_adding_a_rule_shows_the_one_that_is_tested() {
+    let page = include_str!("../../../docs/adding-a-rule.md");
+    let block = format!("```rust\n{}```\n", include_str!("support/relu.rs"));
+    assert!(page.contains(&block), "docs/adding-a-rule.md: expected tests/support/relu.rs in it");
+}
+
 /// Row forms of every rule: naive and by tile, over masks, gains, centring.
 #[test]
 fn attention_rules_row_by_row() {
@@ -67,7 +87,7 @@ fn attention_rules_row_by_row() {
         let (z, upstream) = (draw(s, n, 2.0), draw(s, n, 1.0));
         let (gain, bias) = (0.5 + s.uniform(), s.uniform());
         let centre = s.coin();
-        for rule in attention_rules::<f64>() {
+        for rule in rules() {
             let name = rule.info().name;
             let loss = |z: &[f64], gain: f64, bias: f64| {
                 let row = Row { mask: mask.as_deref(), gain, bias, epsilon: 0.01, centre };
@@ -102,7 +122,7 @@ type Form<'a> = (&'a str, Option<Linear>, &'static dyn AttentionRule<f64>);
 #[test]
 fn attention_heads() {
     let mut report = Report::default();
-    let rules = attention_rules::<f64>();
+    let rules = rules();
     let mut forms: Vec<Form> = rules.iter().map(|rule| (rule.info().name, None, *rule)).collect();
     forms.extend(rules.iter().filter_map(|rule| Some(("linear", Some(rule.linear()?), *rule))));
     for seed in 0..20 {
@@ -282,10 +302,13 @@ fn dense_embedding_and_loss() {
         let classes = 1 + s.below(40) as usize;
         let logits = draw(s, rows * classes, 3.0);
         let targets: Vec<u32> = (0..rows).map(|_| s.below(classes as u32)).collect();
+        let weights: Vec<f32> = (0..rows).map(|_| s.below(3) as f32).collect();
+        let targets = targets.chunks(LANES).zip(weights.chunks(LANES));
         let score = |logits: &[f64], factor: f64| {
             let mut rows_out = to_panels(logits, classes);
             let mut loss = 0.0;
-            for (z, targets) in rows_out.chunks_exact_mut(classes).zip(targets.chunks(LANES)) {
+            for (z, (classes, weights)) in rows_out.chunks_exact_mut(classes).zip(targets.clone()) {
+                let targets = cross_entropy::Targets { classes, weights: Some(weights) };
                 loss += cross_entropy::loss_and_gradient(z, targets, factor).loss;
             }
             (loss, from_panels(&rows_out, classes, rows))

@@ -32,6 +32,7 @@ fn naive(name: TaskName, tokens: &[u32]) -> Vec<u32> {
             let best = sorted.iter().map(|&(t, _)| count(t)).max().unwrap();
             vec![sorted.iter().find(|&&(t, _)| count(t) == best).unwrap().0]
         }
+        _ => unreachable!("{name:?} has the answers of its data"),
     }
 }
 
@@ -52,7 +53,7 @@ proptest! {
 
     #[test]
     fn labels_equal_the_naive_ones(tokens in sequences()) {
-        for name in TaskName::ALL {
+        for name in TaskName::PAPER {
             let task = paper(name);
             let mut targets = vec![u32::MAX; task.targets_per_sequence(tokens.len())];
             task.label(&tokens, &mut targets);
@@ -98,7 +99,7 @@ proptest! {
         n in 1usize..60, length in 1usize..40, cut in 0usize..60, count in 0usize..60, seed: u64,
     ) {
         let (cut, count) = (cut.min(n), count.min(n - cut.min(n)));
-        for name in TaskName::ALL {
+        for name in TaskName::PAPER {
             let task = paper(name);
             let purpose = Purpose::CasesValidation;
             let (mut whole, mut piece, mut read) = <(Batch, Batch, Batch)>::default();
@@ -137,7 +138,7 @@ fn argmax_of_unusual_logits() {
 
 #[test]
 fn names_are_those_of_the_configuration() {
-    for name in TaskName::ALL {
+    for name in TaskName::PAPER {
         assert_eq!(paper(name).info().name, name.as_str());
     }
     let names = |name| paper(name).cases().iter().map(|case| case.name).collect::<Vec<_>>();
@@ -304,7 +305,7 @@ fn equalised_rows_without_special_tokens_are_uniform() {
 #[test]
 fn small_vocabularies_are_safe() {
     let mut batch = Batch::default();
-    for name in TaskName::ALL {
+    for name in TaskName::PAPER {
         for vocab in [1, 2, 40, 50, 51, 64, 65, 66] {
             for case_bias in [-3, 0, 4] {
                 let task = task(name, vocab, case_bias);
@@ -325,7 +326,7 @@ fn small_vocabularies_are_safe() {
 
 #[test]
 fn batches_depend_on_their_address_alone() {
-    for name in TaskName::ALL {
+    for name in TaskName::PAPER {
         let task = task(name, 100, if name == TaskName::Mode { 0 } else { 2 });
         let (mut small, mut large) = <(Batch, Batch)>::default();
         // What was in the batch before does not matter.

@@ -4,14 +4,16 @@
 //! [`RunConfig`](nap_engine::config::RunConfig) -> the engine's trainer -> a [`run_dir`].
 //! A sweep: a preset or a file -> [`sweep::spec`] -> [`sweep::grid`] -> [`sweep::runner`] ->
 //! [`sweep::journal`] -> [`export`], or [`grids`] for comparisons
-//! ([`compare`], by [`statistics`], with what [`published`] holds) and reports. Speed:
-//! [`mod@bench`].
+//! ([`compare`], by [`statistics`], with what [`published`] holds) and reports. Which model to
+//! take: [`mod@choose`]. Speed: [`mod@bench`].
 
 pub mod analyze;
 pub mod bench;
 pub mod chart;
+pub mod choose;
 pub mod cli;
 pub mod compare;
+pub mod data;
 pub mod error;
 pub mod escape;
 pub mod export;

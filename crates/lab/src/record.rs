@@ -13,6 +13,9 @@ pub fn epoch(record: &EpochRecord, cases: &[Case], steps_per_s: f64) -> Map<Stri
     map.insert("train_accuracy".to_owned(), number(record.train_accuracy));
     map.insert("val_loss".to_owned(), number(record.validation.loss));
     map.insert("val_accuracy".to_owned(), number(record.validation.accuracy));
+    if let Some(macro_f1) = record.validation.macro_f1 {
+        map.insert("val_macro_f1".to_owned(), number(macro_f1));
+    }
     map.insert("diverged".to_owned(), record.diverged.into());
     for (prefix, values) in
         [("train_case_", &record.train_cases), ("val_case_", &record.validation.cases)]

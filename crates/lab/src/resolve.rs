@@ -2,7 +2,8 @@
 //!
 //! Each layer is a TOML table that overrides the layers before it. A layer that names a model
 //! first switches to that model's family (aggregator, layout, warm-up, clipping), and one that
-//! names a task to that task's vocabulary; its other keys come on top.
+//! names a task to that task's vocabulary; its other keys come on top. What follows from data of
+//! one's own (vocabulary, longest sequence, steps per epoch) is set where no layer has set it.
 
 use std::path::Path;
 
@@ -10,19 +11,34 @@ use nap_engine::config::{RunConfig, TaskName};
 use nap_engine::model::family;
 use toml::{Table, Value};
 
+use crate::data;
 use crate::error::{bad, did_you_mean};
 
 /// A preset's name and what it stands for.
 type Preset = (&'static str, fn() -> RunConfig);
 
 /// The presets by name.
-pub const PRESETS: [Preset; 2] =
-    [("quickstart", RunConfig::quickstart), ("paper", RunConfig::paper)];
+pub const PRESETS: [Preset; 3] = [
+    ("quickstart", RunConfig::quickstart),
+    ("paper", RunConfig::paper),
+    (OWN, RunConfig::own_data),
+];
+
+/// The preset for data of one's own.
+pub const OWN: &str = "own-data";
+
+/// Keys that a configuration need not have.
+const OPTIONAL: [&str; 3] = ["task.data", "train.patience", "train.class_weights"];
+
+/// Keys that follow from data of one's own.
+pub const FOLLOWING: [&str; 3] = ["task.vocab", "task.length", "train.steps_per_epoch"];
 
 /// A configuration under construction.
 #[derive(Debug, Clone)]
 pub struct Layers {
     config: RunConfig,
+    /// Which of the keys that follow from the data were set, rather than stored with them.
+    set: [bool; 3],
 }
 
 impl Layers {
@@ -36,10 +52,11 @@ impl Layers {
             let hint = did_you_mean(name, known);
             bad(format!("preset {name}: expected one of {}{hint}", known.join(", ")))
         })?;
-        Ok(Self { config: preset.1() })
+        Ok(Self { config: preset.1(), set: [false; 3] })
     }
 
-    /// Starts from a file, on top of `preset`, else of the preset the file names, else of `paper`.
+    /// Starts from a file, on top of `preset`, else of the preset the file names, else of
+    /// `own-data` if the file names data, else of `paper`.
     ///
     /// # Errors
     /// If the file cannot be read, is not TOML or holds what cannot be used.
@@ -62,7 +79,7 @@ impl Layers {
             (None, Some(named)) => {
                 Self::from_preset(&named).map_err(|error| bad(format!("{place}: {error}")))?
             }
-            (preset, _) => Self::from_preset(preset.unwrap_or("paper"))?,
+            (preset, _) => Self::from_preset(preset.unwrap_or_else(|| default_preset(&table)))?,
         };
         layers.add(table, &place.to_string())?;
         Ok(layers)
@@ -94,8 +111,14 @@ impl Layers {
             if task != self.config.task.name {
                 self.config.task.name = task;
                 self.config.task.vocab = if task == TaskName::Mode { 10 } else { 100 };
+                match &mut self.config.task.data {
+                    // To be read anew.
+                    Some(data) if task.is_own() => data.digest.clear(),
+                    data => *data = None,
+                }
             }
         }
+        self.note_following(&mut layer);
         if let Some(rate) = layer.get_mut("train").and_then(|t| t.get_mut("learning_rate")) {
             *rate = Value::Float(learning_rate(rate).map_err(|e| bad(format!("{place}: {e}")))?);
         }
@@ -111,13 +134,22 @@ impl Layers {
                 )));
             };
             for (key, value) in keys {
-                if !target.contains_key(&key) {
-                    let hint = did_you_mean(&key, target.keys().map(String::as_str));
+                if !target.contains_key(&key)
+                    && !OPTIONAL.contains(&format!("{section}.{key}").as_str())
+                {
+                    let optional = OPTIONAL.iter().filter_map(|key| key.split_once('.'));
+                    let optional = optional.filter(|(of, _)| *of == section).map(|(_, key)| key);
+                    let known = target.keys().map(String::as_str).chain(optional);
+                    let hint = did_you_mean(&key, known);
                     return Err(bad(format!("{place}: unknown key {section}.{key}{hint}")));
                 }
                 // Tried one by one, so that the error names the key.
                 let before = target.clone();
-                target.insert(key.clone(), fit(&before[&key], value.clone()));
+                let fitting = match before.get(&key) {
+                    Some(old) => fit(old, value.clone()),
+                    None => value.clone(),
+                };
+                target.insert(key.clone(), fitting);
                 let mut trial = self.table()?;
                 trial.insert(section.clone(), Value::Table(target.clone()));
                 if let Err(error) = Value::Table(trial).try_into::<RunConfig>() {
@@ -127,14 +159,58 @@ impl Layers {
             }
         }
         self.config = Value::Table(table).try_into()?;
+        self.follow();
         Ok(())
     }
 
-    /// The configuration, checked.
+    /// Which keys that follow from the data a layer sets. A path stands for the data there.
+    fn note_following(&mut self, layer: &mut Table) {
+        if let Some(task) = layer.get_mut("task").and_then(Value::as_table_mut)
+            && let Some(Value::String(path)) = task.get("data")
+        {
+            let data = Table::from_iter([("train".to_owned(), Value::String(path.clone()))]);
+            task.insert("data".to_owned(), Value::Table(data));
+        }
+        let has = |section: &str, key: &str| layer.get(section).and_then(|s| s.get(key)).is_some();
+        // With a digest, the layer was stored by this program, after they followed: only room for
+        // longer sequences than the data has is somebody's wish.
+        let stored = layer.get("task").and_then(|task| task.get("data")?.get("digest")).is_some();
+        for (set, key) in self.set.iter_mut().zip(FOLLOWING) {
+            let named = key.split_once('.').is_some_and(|(section, key)| has(section, key));
+            *set = if stored { named && key == "task.length" } else { *set || named };
+        }
+    }
+
+    /// Sets what follows from data that were read.
+    fn follow(&mut self) {
+        if self.config.task.data.as_ref().is_some_and(|data| !data.digest.is_empty()) {
+            let before = self.config.clone();
+            self.config.follow_data();
+            let [vocab, length, steps] = self.set;
+            let (task, train) = (&mut self.config.task, &mut self.config.train);
+            if vocab {
+                task.vocab = before.task.vocab;
+            }
+            if length {
+                task.length = before.task.length;
+            }
+            if steps {
+                train.steps_per_epoch = before.train.steps_per_epoch;
+            }
+        }
+    }
+
+    /// The configuration, checked; data of one's own are read, if nobody has yet.
     ///
     /// # Errors
-    /// The first key that cannot be used.
-    pub fn finish(self) -> anyhow::Result<RunConfig> {
+    /// The first key that cannot be used, and what is wrong with the data.
+    pub fn finish(mut self) -> anyhow::Result<RunConfig> {
+        if let Some(data) = &self.config.task.data
+            && data.digest.is_empty()
+        {
+            self.config.task.data = Some(data::look(self.config.task.name, data)?);
+            self.follow();
+        }
         self.config.validate().map_err(|error| bad(error.to_string()))?;
         Ok(self.config)
     }
@@ -147,6 +223,12 @@ impl Layers {
     fn table(&self) -> anyhow::Result<Table> {
         Ok(Table::try_from(&self.config)?)
     }
+}
+
+/// Where a file starts from that names no preset.
+pub fn default_preset(file: &Table) -> &'static str {
+    let data = file.get("task").and_then(|task| task.get("data"));
+    if data.is_some() { OWN } else { "paper" }
 }
 
 /// A whole number where a fraction is expected is that fraction.
@@ -267,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_paper_and_the_quickstart_round_trip() {
-        for (name, preset) in PRESETS {
+        for (name, preset) in PRESETS.into_iter().filter(|(name, _)| *name != OWN) {
             let text = to_toml(&preset()).unwrap();
             assert_eq!(layer("paper", &[&text]).unwrap(), preset(), "{name}");
         }

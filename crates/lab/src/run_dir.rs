@@ -19,7 +19,9 @@ use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Trained, Trainer};
 use serde_json::Value;
 
+use crate::data;
 use crate::error::bad;
+use crate::escape::quoted;
 use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
 use crate::record;
 use crate::resolve::{self, Layers};
@@ -59,13 +61,7 @@ impl RunDir {
 
     /// The command that continues the run.
     pub fn resume_command(&self) -> String {
-        let path = self.path.display().to_string();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+".contains(c);
-        if path.chars().all(plain) {
-            format!("nap train --resume --out {path}")
-        } else {
-            format!("nap train --resume --out '{}'", path.replace('\'', r"'\''"))
-        }
+        format!("nap train --resume --out {}", quoted(&self.path.display().to_string()))
     }
 
     /// What is there.
@@ -140,7 +136,7 @@ impl RunDir {
         config: &RunConfig,
     ) -> anyhow::Result<(Trainer, Vec<String>, Option<String>)> {
         let last = self.path.join(LAST);
-        let fresh = || Trainer::new(config.clone()).map_err(|error| bad(error.to_string()));
+        let fresh = || data::trainer(config);
         let bytes = match fs::read(&last) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -162,7 +158,7 @@ impl RunDir {
             );
             return Ok((fresh()?, Vec::new(), Some(note)));
         }
-        let trainer = Trainer::resume(&bytes).map_err(unusable)?;
+        let trainer = data::resume(config, &bytes)?.map_err(unusable)?;
         let records = self.records(&trainer);
         Ok((trainer, records, None))
     }

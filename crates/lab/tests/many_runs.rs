@@ -44,7 +44,12 @@ fn generate(directory: &Path, grid: &Grid) {
                 train_loss: 1.0 / x,
                 train_accuracy: x / 3.0,
                 train_cases: Vec::new(),
-                validation: Evaluation { loss: x / 7.0, accuracy: x, cases: Vec::new() },
+                validation: Evaluation {
+                    loss: x / 7.0,
+                    accuracy: x,
+                    cases: Vec::new(),
+                    macro_f1: None,
+                },
                 diverged: false,
             };
             let history: Vec<_> = (1..=4).map(epoch).collect();

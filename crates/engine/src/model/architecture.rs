@@ -1,5 +1,5 @@
 //! What fixes a model's parameters and its function: the resolved model, the vocabulary, the
-//! longest sequence and the read-out. Lists the parameters in one flat buffer.
+//! classes, the longest sequence and the read-out. Lists the parameters in one flat buffer.
 
 use super::positions;
 use crate::config::{
@@ -88,6 +88,8 @@ pub enum Block {
 pub struct Architecture {
     /// Number of different tokens V.
     pub vocab: usize,
+    /// Number of classes of a read-out of classes.
+    pub classes: usize,
     /// The longest sequence the position table and read-out allow (N_max).
     pub max_length: usize,
     /// Width d.
@@ -128,10 +130,12 @@ impl Architecture {
     pub fn new(model: &ModelConfig, task: &TaskConfig) -> Result<Self, ConfigError> {
         model.validate()?;
         let positions = model.positions(task);
-        Self::from_parts(model, positions, task.vocab, task.length, task.readout())
+        let (vocab, classes) = (task.vocab, task.classes());
+        Self::from_parts(model, positions, vocab, classes, task.length, task.readout())
     }
 
-    /// Resolves a model for a vocabulary, a longest sequence and a read-out of one's own.
+    /// Resolves a model for a vocabulary, a number of classes, a longest sequence and a read-out
+    /// of one's own.
     ///
     /// # Errors
     /// If the model's own values cannot be used.
@@ -139,6 +143,7 @@ impl Architecture {
         model: &ModelConfig,
         positions: Positions,
         vocab: usize,
+        classes: usize,
         max_length: usize,
         readout: Readout,
     ) -> Result<Self, ConfigError> {
@@ -178,6 +183,7 @@ impl Architecture {
             .unwrap_or_else(|| if attention { 4 * model.dim } else { 6 * model.dim + 1 });
         let mut architecture = Self {
             vocab,
+            classes,
             max_length,
             dim: model.dim,
             feed_forward,
@@ -195,12 +201,12 @@ impl Architecture {
         Ok(architecture)
     }
 
-    /// Width of the read-out: 1, the longest sequence, or the vocabulary.
+    /// Width of the read-out: 1, the longest sequence, or the number of classes.
     pub fn readout_width(&self) -> usize {
         match self.readout {
             Readout::PerToken => 1,
             Readout::FirstTokenPosition | Readout::EachTokenPosition => self.max_length,
-            Readout::FirstTokenClass => self.vocab,
+            Readout::FirstTokenClass | Readout::EachTokenClass => self.classes,
         }
     }
 

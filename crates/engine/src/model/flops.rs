@@ -42,7 +42,8 @@ impl Architecture {
             // Cut to the sequence.
             Readout::FirstTokenPosition => 2.0 * d * n,
             Readout::EachTokenPosition => 2.0 * n * d * n,
-            Readout::FirstTokenClass => 2.0 * d * self.vocab as f64,
+            Readout::FirstTokenClass => 2.0 * d * self.classes as f64,
+            Readout::EachTokenClass => 2.0 * n * d * self.classes as f64,
         };
         self.layers as f64 * (aggregation + 4.0 * n * d * f) + readout
     }

@@ -138,7 +138,9 @@ impl<T: Real> Model<T> {
     pub fn workspace_bytes(architecture: &Architecture, length: usize) -> u64 {
         let panels = most_panels(architecture, length);
         let answers = Readout::<T>::answer_panels(architecture.readout, panels, MOST_SEQUENCES);
-        let logits = answers as u64 * architecture.readout_width().max(length) as u64;
+        let width = architecture.readout_width();
+        let classes = Readout::<T>::most_classes(architecture.readout, width, length);
+        let logits = answers as u64 * classes as u64;
         // Logits and their transpose; weights packed both ways, and the gradient of a group.
         let tokens = panels as u64 * token_bytes(architecture) as u64;
         LANES as u64 * (tokens + 8 * logits) + 12 * architecture.parameter_count() as u64
@@ -149,8 +151,8 @@ impl<T: Real> Model<T> {
         &self.architecture
     }
 
-    /// Adds the gradient of the mean loss over the batch to `gradient` (L2 penalty aside) and
-    /// scores the batch.
+    /// Adds the gradient of the batch's loss, the mean over the answers that count, to `gradient`
+    /// (L2 penalty aside) and scores the batch.
     ///
     /// # Panics
     /// If the batch is empty or longer than the buffers, or a token is beyond the vocabulary.
@@ -163,7 +165,7 @@ impl<T: Real> Model<T> {
     ) -> Pass {
         assert!(batch.sequences() > 0, "a batch without sequences");
         self.network.pack(parameters);
-        let factor = T::one() / T::of(batch.targets.len() as f64);
+        let factor = T::one() / T::of(batch.answers() as f64);
         let groups = self.groups(batch);
         let Self { network, workspaces, partial, .. } = self;
         let run = |workspace: &mut Workspace<T>, group: usize, gradient: &mut [T]| {
@@ -291,7 +293,7 @@ impl<T: Real> Model<T> {
                 &mut workspaces[0],
                 |micro, logits| {
                     network.readout.score(micro, batch, logits, |logits, targets, _| {
-                        for lane in 0..targets.len() {
+                        for lane in 0..targets.classes.len() {
                             out.extend(logits.iter().map(|row| row[lane]));
                         }
                         Score::default()

@@ -2,18 +2,19 @@
 //!
 //! | read-out | logits of an answer |
 //! |---|---|
-//! | per token | `x_t . w + b` for each token t of the sequence |
+//! | per token | `x_t . w + b` for each token t of the sequence; minus infinity for masked ones |
 //! | first token | `W^T x_0 + b`, positions cut to the sequence |
 //! | each token | `W^T x_t + b` for each token's own answer, positions cut to the sequence |
 //!
 //! Logits are `[panels of answers][classes]`: the lanes are sequences, or for *each token* tokens.
+//! Under [`Masking::Reference`] masked tokens have logits like the others.
 
 use std::ops::Range;
 
 use super::architecture::Architecture;
 use super::micro::Micro;
-use crate::config::{self, Precision};
-use crate::kernels::cross_entropy::Score;
+use crate::config::{self, Masking, Precision};
+use crate::kernels::cross_entropy::{Score, Targets};
 use crate::kernels::dense::{self, Dense};
 use crate::panel::{LANES, Lanes, Panels, PanelsMut, panels};
 use crate::real::Real;
@@ -25,13 +26,16 @@ pub struct Readout<T> {
     kind: config::Readout,
     dense: Dense<T>,
     dim: usize,
+    /// Whether masked tokens have no logits of their own.
+    masks: bool,
 }
 
 impl<T: Real> Readout<T> {
     /// The read-out of a model.
     pub fn new(architecture: &Architecture, precision: Precision) -> Self {
         let dense = Dense::new(architecture.dim, &[architecture.range("head")], precision);
-        Self { kind: architecture.readout, dense, dim: architecture.dim }
+        let masks = architecture.masking == Masking::Clean;
+        Self { kind: architecture.readout, dense, dim: architecture.dim, masks }
     }
 
     /// Takes over the parameters' values.
@@ -46,16 +50,19 @@ impl<T: Real> Readout<T> {
 
     /// Panels of answers that micro-batches of `panels` can have, `sequences` at most.
     pub fn answer_panels(kind: config::Readout, panels: usize, sequences: usize) -> usize {
-        match kind {
-            config::Readout::EachTokenPosition => panels,
-            _ => sequences.min(panels).div_ceil(LANES),
-        }
+        if kind.is_each_token() { panels } else { sequences.min(panels).div_ceil(LANES) }
+    }
+
+    /// The most classes of an answer of sequences up to `length`.
+    pub fn most_classes(kind: config::Readout, width: usize, length: usize) -> usize {
+        if kind.is_class() { width } else { width.max(length) }
     }
 
     /// Rows of logits that micro-batches of `panels` and `sequences`, up to `length` long, can
     /// have.
     pub fn logit_rows(&self, panels: usize, sequences: usize, length: usize) -> usize {
-        Self::answer_panels(self.kind, panels, sequences) * self.width().max(length)
+        let classes = Self::most_classes(self.kind, self.width(), length);
+        Self::answer_panels(self.kind, panels, sequences) * classes
     }
 
     /// Buffers for its products.
@@ -76,7 +83,7 @@ impl<T: Real> Readout<T> {
 
     /// Classes of an answer of a sequence of n tokens.
     fn classes(&self, n: usize) -> usize {
-        if self.kind == config::Readout::FirstTokenClass { self.width() } else { n }
+        if self.kind.is_class() { self.width() } else { n }
     }
 
     /// Fills `logits` from the stream `x: [panels][d]`; `read` has room for as much.
@@ -95,7 +102,9 @@ impl<T: Real> Readout<T> {
                 let y = &mut read[..micro.panels()];
                 self.dense.forward(Panels::new(x, d), PanelsMut::new(y, 1), products);
                 each_logit(micro, |s, t, place| {
-                    logits[place][s % LANES] = y[s * micro.panels_each() + t / LANES][t % LANES];
+                    let logit = y[s * micro.panels_each() + t / LANES][t % LANES];
+                    let masked = self.masks && micro.mask(s).is_some_and(|mask| !mask[t]);
+                    logits[place][s % LANES] = if masked { T::neg_infinity() } else { logit };
                 });
             }
             config::Readout::FirstTokenPosition | config::Readout::FirstTokenClass => {
@@ -110,7 +119,7 @@ impl<T: Real> Readout<T> {
                 let logits = PanelsMut::new(&mut logits[..answers * classes], classes);
                 self.dense.forward(Panels::new(read, d), logits, products);
             }
-            config::Readout::EachTokenPosition => {
+            config::Readout::EachTokenPosition | config::Readout::EachTokenClass => {
                 let logits = PanelsMut::new(&mut logits[..micro.panels() * classes], classes);
                 self.dense.forward(Panels::new(x, d), logits, products);
             }
@@ -124,10 +133,10 @@ impl<T: Real> Readout<T> {
         micro: &Micro<T>,
         batch: &Batch,
         logits: &mut [Lanes<T>],
-        mut score: impl FnMut(&mut [Lanes<T>], &[u32], Range<usize>) -> Score,
+        mut score: impl FnMut(&mut [Lanes<T>], Targets, Range<usize>) -> Score,
     ) -> Score {
         // Answers that share panels: a sequence's tokens, or all sequences.
-        let each_token = self.kind == config::Readout::EachTokenPosition;
+        let each_token = self.kind.is_each_token();
         let (groups, answers) =
             if each_token { (micro.sequences, micro.length) } else { (1, micro.sequences) };
         let first = if each_token { micro.first * micro.length } else { micro.first };
@@ -139,7 +148,11 @@ impl<T: Real> Readout<T> {
             for start in (first + group * answers..end).step_by(LANES) {
                 let rows = start..end.min(start + LANES);
                 let Some(logits) = logits.next() else { unreachable!("one panel per 16 answers") };
-                total += score(logits, &batch.targets[rows.clone()], rows);
+                let targets = Targets {
+                    classes: &batch.targets[rows.clone()],
+                    weights: batch.weights.as_ref().map(|weights| &weights[rows.clone()]),
+                };
+                total += score(logits, targets, rows);
             }
         }
         total
@@ -163,6 +176,10 @@ impl<T: Real> Readout<T> {
                 let dy = &mut dread[..micro.panels()];
                 dy.fill([T::zero(); LANES]);
                 each_logit(micro, |s, t, place| {
+                    // The exponential of minus infinity is not 0 here, only very small.
+                    if self.masks && micro.mask(s).is_some_and(|mask| !mask[t]) {
+                        return;
+                    }
                     dy[s * micro.panels_each() + t / LANES][t % LANES] = logits[place][s % LANES];
                 });
                 let dy = Panels::new(dy, 1);
@@ -181,7 +198,7 @@ impl<T: Real> Readout<T> {
                     first.zip(dread).for_each(|(first, dread)| first[0] = dread[s % LANES]);
                 }
             }
-            config::Readout::EachTokenPosition => {
+            config::Readout::EachTokenPosition | config::Readout::EachTokenClass => {
                 let dlogits = Panels::new(&logits[..micro.panels() * classes], classes);
                 self.dense.backward_input(dlogits, dx, false, products);
                 self.dense.backward_parameters(x, dlogits, gradient, products);

@@ -8,8 +8,9 @@
 //! loss   = cross entropy + l2 * sum of squares of the weight matrices
 //! ```
 //!
-//! Only keys and pooled tokens are masked: masked tokens still have a stream of their own, which
-//! the authors' poolings alter ([`Masking::Reference`]).
+//! Only keys, pooled tokens and the read-out's positions are masked: masked tokens still have a
+//! stream of their own, which the authors' poolings alter ([`Masking::Reference`], under which
+//! the positions of masked tokens have logits, too).
 
 use super::block::{self, BlockTrace, Context};
 use super::{Dropout, Gradient, Keep, Parameters, ops};
@@ -53,7 +54,8 @@ pub struct Trace<T> {
     pub embedded: Vec<T>,
     /// One per layer.
     pub layers: Vec<LayerTrace<T>>,
-    /// `[sequences, length]`, `[sequences, length, length]` or `[sequences, classes]`.
+    /// `[sequences, length]`, `[sequences, length, length]`, `[sequences, classes]` or
+    /// `[sequences, length, classes]`.
     pub logits: Vec<T>,
 }
 
@@ -99,9 +101,9 @@ pub fn evaluate<T: Real>(
         }
     }
     Evaluation {
-        task_loss: ops::cross_entropy(&trace.logits, &batch.targets),
+        task_loss: ops::cross_entropy(&trace.logits, &batch.targets, batch.weights.as_deref()),
         l2_loss: T::of(l2) * squares,
-        accuracy: ops::accuracy(&trace.logits, &batch.targets),
+        accuracy: ops::accuracy(&trace.logits, &batch.targets, batch.weights.as_deref()),
         trace,
         gradient,
         embedding_norm2,
@@ -177,7 +179,8 @@ fn forward_pass<T: Real>(context: &Context<T>) -> Trace<T> {
 
 /// Returns the squared norm of the embedding's gradient, token by token.
 fn backward_pass<T: Real>(context: &Context<T>, trace: &Trace<T>, gradient: &mut Gradient<T>) -> T {
-    let dlogits = ops::cross_entropy_backward(&trace.logits, &context.batch.targets);
+    let Batch { targets, weights, .. } = context.batch;
+    let dlogits = ops::cross_entropy_backward(&trace.logits, targets, weights.as_deref());
     let last = trace.layers.last().map_or(&trace.embedded, |layer| &layer.out);
     let dx = read_out_backward(context, last, &dlogits, gradient);
     let dx = layers_backward(context, trace, dx, gradient);
@@ -358,7 +361,8 @@ fn read_out_shape<T: Real>(context: &Context<T>) -> (Vec<usize>, usize) {
         Readout::PerToken => ((0..tokens).collect(), 1),
         Readout::FirstTokenPosition => (first, n),
         Readout::EachTokenPosition => ((0..tokens).collect(), n),
-        Readout::FirstTokenClass => (first, context.parameters.architecture.vocab),
+        Readout::FirstTokenClass => (first, context.parameters.architecture.classes),
+        Readout::EachTokenClass => ((0..tokens).collect(), context.parameters.architecture.classes),
     }
 }
 
@@ -367,7 +371,19 @@ fn read_out<T: Real>(context: &Context<T>, x: &[T]) -> Vec<T> {
     let (tokens, columns) = read_out_shape(context);
     let y = context.parameters.dense("head", x);
     let row = |&token: &usize| &y[token * architecture.readout_width()..][..columns];
-    tokens.iter().flat_map(row).copied().collect()
+    let mut logits: Vec<T> = tokens.iter().flat_map(row).copied().collect();
+    if let Some(mask) = masked_positions(context) {
+        let logits = logits.iter_mut().zip(mask).filter(|(_, keep)| !**keep);
+        logits.for_each(|(logit, _)| *logit = T::neg_infinity());
+    }
+    logits
+}
+
+/// Which tokens have a logit of their own, where not all of them do.
+fn masked_positions<'a, T: Real>(context: &Context<'a, T>) -> Option<&'a Vec<bool>> {
+    let architecture = context.parameters.architecture;
+    let masks = architecture.readout == Readout::PerToken && architecture.masking == Masking::Clean;
+    context.batch.mask.as_ref().filter(|_| masks)
 }
 
 fn read_out_backward<T: Real>(

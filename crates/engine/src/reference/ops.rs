@@ -126,30 +126,47 @@ pub fn gelu_derivative<T: Real>(x: T) -> T {
     T::of(0.5) * (T::one() + tanh + x * (T::one() - tanh * tanh) * slope)
 }
 
-/// Cross entropy of `logits: [rows, classes]` with softmax, mean over the rows.
-pub fn cross_entropy<T: Real>(logits: &[T], targets: &[u32]) -> T {
+/// Cross entropy of `logits: [rows, classes]` with softmax, mean over the rows. With weights,
+/// one per row, each row's is multiplied by its weight, and rows of weight 0 do not count.
+pub fn cross_entropy<T: Real>(logits: &[T], targets: &[u32], weights: Option<&[f32]>) -> T {
     let classes = logits.len() / targets.len();
-    let rows = logits.chunks_exact(classes).zip(targets);
-    let loss = |(z, &target): (&[T], &u32)| {
+    let loss = |row: usize| {
+        let z = &logits[row * classes..][..classes];
         let (max, total) = max_and_sum(z);
-        (max - z[target as usize]) + total.ln()
+        weight::<T>(weights, row) * ((max - z[targets[row] as usize]) + total.ln())
     };
-    rows.map(loss).sum::<T>() / T::of(targets.len() as f64)
+    let rows = counted(targets, weights);
+    rows.iter().map(|&row| loss(row)).sum::<T>() / T::of(rows.len() as f64)
 }
 
-/// dL/dz = (softmax(z) - onehot(target)) / rows
-pub fn cross_entropy_backward<T: Real>(logits: &[T], targets: &[u32]) -> Vec<T> {
+/// dL/dz = weight (softmax(z) - onehot(target)) / rows
+pub fn cross_entropy_backward<T: Real>(
+    logits: &[T],
+    targets: &[u32],
+    weights: Option<&[f32]>,
+) -> Vec<T> {
     let classes = logits.len() / targets.len();
-    let rows = T::of(targets.len() as f64);
-    let mut dz = Vec::with_capacity(logits.len());
-    for (z, &target) in logits.chunks_exact(classes).zip(targets) {
+    let mut dz = vec![T::zero(); logits.len()];
+    let rows = counted(targets, weights);
+    for &row in &rows {
+        let z = &logits[row * classes..][..classes];
         let (max, total) = max_and_sum(z);
+        let factor = weight::<T>(weights, row) / T::of(rows.len() as f64);
         for c in 0..classes {
-            let hit = if c == target as usize { T::one() } else { T::zero() };
-            dz.push(((z[c] - max).exp() / total - hit) / rows);
+            let hit = if c == targets[row] as usize { T::one() } else { T::zero() };
+            dz[row * classes + c] = ((z[c] - max).exp() / total - hit) * factor;
         }
     }
     dz
+}
+
+/// The rows that count.
+fn counted(targets: &[u32], weights: Option<&[f32]>) -> Vec<usize> {
+    (0..targets.len()).filter(|&row| weights.is_none_or(|w| w[row] > 0.0)).collect()
+}
+
+fn weight<T: Real>(weights: Option<&[f32]>, row: usize) -> T {
+    weights.map_or(T::one(), |weights| T::of(f64::from(weights[row])))
 }
 
 /// max z and sum exp(z - max z); their logarithm is never added to a max that would drown it.
@@ -169,9 +186,11 @@ pub fn argmax<T: Real>(row: &[T]) -> usize {
     best
 }
 
-/// The share of rows of `logits: [rows, classes]` whose arg-max is the target.
-pub fn accuracy<T: Real>(logits: &[T], targets: &[u32]) -> f64 {
-    let rows = logits.chunks_exact(logits.len() / targets.len()).zip(targets);
-    let right = rows.filter(|&(row, &target)| argmax(row) == target as usize).count();
-    right as f64 / targets.len() as f64
+/// The share of rows of `logits: [rows, classes]` that count whose arg-max is the target.
+pub fn accuracy<T: Real>(logits: &[T], targets: &[u32], weights: Option<&[f32]>) -> f64 {
+    let classes = logits.len() / targets.len();
+    let right =
+        |&&row: &&usize| argmax(&logits[row * classes..][..classes]) == targets[row] as usize;
+    let rows = counted(targets, weights);
+    rows.iter().filter(right).count() as f64 / rows.len() as f64
 }

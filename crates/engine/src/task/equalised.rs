@@ -101,7 +101,7 @@ impl Equalised {
         sequence::draw(tokens, vocab, &mut stream);
         let room = &mut self.room;
         match self.task.name {
-            TaskName::Mode => {}
+            TaskName::Mode | TaskName::Classify | TaskName::Point | TaskName::Tag => {}
             TaskName::Cases => {
                 if tokens.contains(&DECIDING) {
                     if take(&mut room.deciding) {

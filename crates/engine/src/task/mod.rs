@@ -1,10 +1,13 @@
-//! The paper's tasks: what a sequence looks like, what its answer is, which cases are tracked.
+//! The tasks. The paper's make their sequences: what a sequence looks like, what its answer is, which cases are tracked.
 //!
 //! | task | answer | read from |
 //! |---|---|---|
 //! | [`cases`] | 64 occurs: position of the smallest token; else 50 occurs: position 0; else position of the largest | each token, or the first |
 //! | [`mode`] | the most frequent token | the first token |
 //! | [`lg`] | 64 occurs: each token's own position; else the position of the smallest token | each token |
+//!
+//! `classify`, `point` and `tag` are for [data](crate::data) of one's own, which brings its
+//! answers: a class, a position, or a class per token.
 //!
 //! Tokens are uniform and every batch is fresh. `case_bias` b makes token 64 more or less frequent
 //! in training batches: for b > 0, b times, each sequence without 64 gets a 64 at a random
@@ -23,6 +26,7 @@ pub mod cases;
 pub mod equalised;
 pub mod lg;
 pub mod mode;
+mod own;
 mod score;
 mod sequence;
 
@@ -45,8 +49,11 @@ pub struct Batch {
     pub tokens: Vec<u32>,
     /// Length of each sequence.
     pub length: usize,
-    /// Class index of the answer: `[sequences]`, or `[sequences, length]` for lg.
+    /// Class index of the answer: `[sequences]`, or `[sequences, length]` for lg and tag.
     pub targets: Vec<u32>,
+    /// What each answer's loss is multiplied by; answers of weight 0, those of padding, count
+    /// nowhere. `None` if all have weight 1.
+    pub weights: Option<Vec<f32>>,
     /// `true` for tokens that take part, `[sequences, length]`; `None` if all do.
     pub mask: Option<Vec<bool>>,
 }
@@ -57,12 +64,27 @@ impl Batch {
         self.tokens.len() / self.length.max(1)
     }
 
+    /// Number of answers that count.
+    pub fn answers(&self) -> usize {
+        match &self.weights {
+            Some(weights) => weights.iter().filter(|&&weight| weight > 0.0).count(),
+            None => self.targets.len(),
+        }
+    }
+
+    /// What a diverged model, which answers 0, scores: the share of answers that are 0.
+    pub(crate) fn accuracy_of_zero(&self) -> f64 {
+        let counts = |i: usize| self.weights.as_ref().is_none_or(|weights| weights[i] > 0.0);
+        let right = (0..self.targets.len()).filter(|&i| self.targets[i] == 0 && counts(i));
+        right.count() as f64 / self.answers() as f64
+    }
+
     /// Makes room for unmasked sequences; allocates only beyond the vectors' capacity.
     fn resize(&mut self, sequences: usize, length: usize, targets_per_sequence: usize) {
         self.length = length;
         self.tokens.resize(sequences * length, 0);
         self.targets.resize(sequences * targets_per_sequence, 0);
-        self.mask = None;
+        (self.mask, self.weights) = (None, None);
     }
 }
 
@@ -91,7 +113,7 @@ pub struct Info {
     pub source: &'static str,
 }
 
-/// A task that makes sequences, answers them and tells their cases.
+/// A task. The paper's make sequences, answer them and tell their cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
     name: TaskName,
@@ -123,27 +145,28 @@ impl Task {
         info(self.name)
     }
 
-    /// The tracked cases; none for mode.
+    /// The tracked cases; none for mode and data of one's own.
     pub fn cases(&self) -> &'static [Case] {
         match self.name {
             TaskName::Cases => &cases::CASES,
-            TaskName::Mode => &[],
             TaskName::Lg => &lg::CASES,
+            _ => &[],
         }
     }
 
-    /// Answers per sequence: 1, or one per token for lg.
+    /// Answers per sequence: 1, or one per token for lg and tag.
     pub fn targets_per_sequence(&self, length: usize) -> usize {
         match self.name {
-            TaskName::Cases | TaskName::Mode => 1,
-            TaskName::Lg => length,
+            TaskName::Lg | TaskName::Tag => length,
+            _ => 1,
         }
     }
 
     /// The answer to one sequence: `tokens: [length]`, `targets: [1]` or, for lg, `[length]`.
     ///
     /// # Panics
-    /// If the sequence is empty or `targets` has another length.
+    /// If the sequence is empty or `targets` has another length, or if the answers are the
+    /// data's.
     pub fn label(&self, tokens: &[u32], targets: &mut [u32]) {
         assert!(!tokens.is_empty(), "an empty sequence has no answer");
         assert_eq!(targets.len(), self.targets_per_sequence(tokens.len()), "targets' length");
@@ -151,6 +174,7 @@ impl Task {
             TaskName::Cases => targets[0] = cases::label(tokens),
             TaskName::Mode => targets[0] = mode::label(tokens),
             TaskName::Lg => lg::label(tokens, targets),
+            name => panic!("{} has the answers of its data", name.as_str()),
         }
     }
 
@@ -162,8 +186,8 @@ impl Task {
         assert_eq!(out.len(), self.cases().len(), "one place per case");
         match self.name {
             TaskName::Cases => out.copy_from_slice(&cases::membership(tokens)),
-            TaskName::Mode => {}
             TaskName::Lg => out.copy_from_slice(&lg::membership(tokens)),
+            _ => {}
         }
     }
 
@@ -174,7 +198,7 @@ impl Task {
     /// `batch` has held as many tokens.
     ///
     /// # Panics
-    /// If `length` is 0.
+    /// If `length` is 0, or the task takes data of one's own.
     pub fn fill(
         &self,
         seed: u64,
@@ -241,7 +265,7 @@ impl Task {
     }
 
     fn has_bias(&self) -> bool {
-        self.name != TaskName::Mode && self.case_bias != 0
+        matches!(self.name, TaskName::Cases | TaskName::Lg) && self.case_bias != 0
     }
 }
 
@@ -251,6 +275,9 @@ pub fn info(name: TaskName) -> &'static Info {
         TaskName::Cases => &cases::INFO,
         TaskName::Mode => &mode::INFO,
         TaskName::Lg => &lg::INFO,
+        TaskName::Classify => &own::CLASSIFY,
+        TaskName::Point => &own::POINT,
+        TaskName::Tag => &own::TAG,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Parameters go by their names; a resumable checkpoint also has `adam.first.NAME` and
 //! `adam.second.NAME`. The metadata has one key, `nap`, a JSON object with the configuration,
-//! the position in the run and the history. Nothing in it depends on the clock, so the same
+//! the position in the run and the history, and with data of one's own what token ids and classes
+//! stand for. Nothing in it depends on the clock, so the same
 //! run writes the same bytes.
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use super::cost::memory_bytes;
 use super::evaluate::{Evaluator, Sequences};
 use super::{EpochRecord, Evaluation, MOST_BYTES, NUMERICS_VERSION, Trainer};
 use crate::config::{ConfigError, Positions, RunConfig};
+use crate::data::{self, Data, Examples, Names};
 use crate::kernels::aggregate;
 use crate::model::Model;
 use crate::model::architecture::Architecture;
@@ -40,6 +42,8 @@ struct Metadata {
     epoch_accuracy: u64,
     diverged: bool,
     history: Vec<EpochRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    names: Option<Names>,
 }
 
 impl Trainer {
@@ -66,6 +70,7 @@ impl Trainer {
             epoch_accuracy: self.epoch_accuracy.to_bits(),
             diverged: self.diverged,
             history: self.history.clone(),
+            names: self.own.as_ref().map(|own| (*own.data.names).clone()),
         };
         // safetensors is little-endian; so is every machine this is built for so far, and
         // `bytemuck` would be wrong elsewhere.
@@ -92,7 +97,20 @@ impl Trainer {
     /// # Errors
     /// If the bytes are not a resumable checkpoint of these numerics.
     pub fn resume(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        Self::resume_with_data(bytes, None)
+    }
+
+    /// [`Trainer::resume`], with the data that the checkpoint's `task.data` describes.
+    ///
+    /// # Errors
+    /// As [`Trainer::resume`], and if the data are not the run's.
+    pub fn resume_with_data(bytes: &[u8], data: Option<Data>) -> Result<Self, CheckpointError> {
         let (metadata, tensors) = open(bytes)?;
+        if let (Some(names), Some(data)) = (&metadata.names, &data)
+            && names != &*data.names
+        {
+            return Err(CheckpointError("its tokens and classes are not the data's".to_owned()));
+        }
         if metadata.numerics != NUMERICS_VERSION {
             return Err(CheckpointError(format!(
                 "written by numerics version {}, this program has {NUMERICS_VERSION}: \
@@ -113,7 +131,7 @@ impl Trainer {
         let (first, second) = (buffer("adam.first.")?, buffer("adam.second.")?);
         // Last, because the trainer makes room for sequences as long as the configuration says,
         // however small the file is.
-        let mut trainer = Trainer::new(metadata.config).map_err(invalid)?;
+        let mut trainer = Trainer::with_data(metadata.config, data).map_err(invalid)?;
         trainer.parameters = parameters;
         (trainer.adam.first, trainer.adam.second) = (first, second);
         trainer.steps = metadata.steps;
@@ -143,7 +161,10 @@ pub struct Trained {
     pub version: String,
     /// The numerics version that trained it.
     pub numerics: u32,
+    /// What token ids and classes stand for, with data of one's own.
+    pub names: Option<Names>,
     diverged: bool,
+    task: Task,
 }
 
 impl Trained {
@@ -160,9 +181,11 @@ impl Trained {
             epoch: metadata.history.len(),
             history: metadata.history,
             isa: metadata.isa,
+            names: metadata.names,
             version: metadata.version,
             numerics: metadata.numerics,
             diverged: metadata.diverged,
+            task: Task::new(&metadata.config.task),
             config: metadata.config,
         })
     }
@@ -178,25 +201,18 @@ impl Trained {
         batches: usize,
         seed: u64,
     ) -> Result<Evaluation, ConfigError> {
+        if self.config.task.name.is_own() {
+            let (name, expected) = (self.config.task.name.as_str(), "data to score it on");
+            return Err(ConfigError::new("task.name", name, expected));
+        }
         self.check_length(length)?;
         if batches == 0 {
             return Err(ConfigError::new("batches", batches, "at least 1"));
         }
         let train = &self.config.train;
-        if memory_bytes(&self.architecture, train.batch, length) > MOST_BYTES {
-            let expected = format!("a shorter one: it needs over {} GiB", MOST_BYTES >> 30);
-            return Err(ConfigError::new("sequence length", length, expected));
-        }
-        let mut evaluator = Evaluator {
-            task: &Task::new(&self.config.task),
-            model: &mut Model::new(self.architecture.clone(), length, self.config.train.precision),
-            parameters: &self.parameters,
-            diverged: self.diverged,
-            l2: train.l2,
-            seed,
-            batch: &mut Batch::default(),
-            stop: &|| false,
-        };
+        let mut model = self.model(length)?;
+        let mut batch = Batch::default();
+        let mut evaluator = self.evaluator(&mut model, &mut batch, seed);
         let on = Sequences { purpose: Purpose::Evaluation, length };
         let fresh = evaluator.fresh(on, 0, batches, train.batch);
         // The step after the last fresh batch keys the equalised set.
@@ -204,7 +220,62 @@ impl Trained {
         let (Some((loss, accuracy)), Some(cases)) = (fresh, cases) else {
             unreachable!("nothing stops this evaluation");
         };
-        Ok(Evaluation { loss, accuracy, cases })
+        Ok(Evaluation { loss, accuracy, cases, macro_f1: None })
+    }
+
+    /// Scores the model on examples of one's own, encoded with its [`Trained::names`].
+    ///
+    /// # Errors
+    /// If the model makes its own sequences, if there are no examples, or some that it cannot
+    /// read.
+    pub fn evaluate_on(&self, examples: &dyn Examples) -> Result<Evaluation, ConfigError> {
+        if !self.config.task.name.is_own() {
+            let (name, expected) = (self.config.task.name.as_str(), "no data: it makes its own");
+            return Err(ConfigError::new("task.name", name, expected));
+        }
+        let order = data::by_length(examples);
+        let Some(&last) = order.last() else {
+            return Err(ConfigError::new("examples", 0, "at least 1"));
+        };
+        let mut model = self.model(examples.length(last as usize))?;
+        let mut batch = Batch::default();
+        let mut evaluator = self.evaluator(&mut model, &mut batch, 0);
+        let measured = evaluator.examples(examples, &order, self.config.train.batch);
+        Ok(measured.unwrap_or_else(|| unreachable!("nothing stops this evaluation")))
+    }
+
+    /// Whether its run is over.
+    pub fn finished(&self) -> bool {
+        super::finished(&self.config, &self.history)
+    }
+
+    /// The model, with room for sequences of this length.
+    pub(super) fn model(&self, length: usize) -> Result<Model<f32>, ConfigError> {
+        self.check_length(length)?;
+        let train = &self.config.train;
+        if memory_bytes(&self.architecture, train.batch, length) > MOST_BYTES {
+            let expected = format!("a shorter one: it needs over {} GiB", MOST_BYTES >> 30);
+            return Err(ConfigError::new("sequence length", length, expected));
+        }
+        Ok(Model::new(self.architecture.clone(), length, train.precision))
+    }
+
+    fn evaluator<'a>(
+        &'a self,
+        model: &'a mut Model<f32>,
+        batch: &'a mut Batch,
+        seed: u64,
+    ) -> Evaluator<'a> {
+        Evaluator {
+            task: &self.task,
+            model,
+            parameters: &self.parameters,
+            diverged: self.diverged,
+            l2: self.config.train.l2,
+            seed,
+            batch,
+            stop: &|| false,
+        }
     }
 
     /// Whether the model can read sequences of this length.
@@ -237,8 +308,13 @@ fn open(bytes: &[u8]) -> Result<(Metadata, SafeTensors<'_>), CheckpointError> {
         header.metadata().as_ref().and_then(|metadata| metadata.get(METADATA_KEY)).ok_or_else(
             || CheckpointError("a safetensors file, but not written by nap".to_owned()),
         )?;
-    let metadata = serde_json::from_str(json)
+    let metadata: Metadata = serde_json::from_str(json)
         .map_err(|error| CheckpointError(format!("its metadata cannot be read: {error}")))?;
+    let found = (metadata.names.as_ref()).map(|names| (names.tokens.len(), names.labels.len()));
+    if found != metadata.config.task.data.as_ref().map(|data| (data.vocab, data.classes)) {
+        let message = "the names of its tokens and classes are not those of its configuration";
+        return Err(CheckpointError(message.to_owned()));
+    }
     Ok((metadata, tensors))
 }
 

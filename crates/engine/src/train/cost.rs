@@ -31,11 +31,18 @@ impl Cost {
         config.validate()?;
         let architecture = Architecture::new(&config.model, &config.task)?;
         let (train, short, long) = (&config.train, config.validation_length(), config.task.length);
+        let longest = long.max(short);
+        // Own sequences are of any length: costs are those of the mean.
+        let mean = config.task.data.as_ref().map(|data| data.tokens as usize / data.sequences);
+        let (short, long) = mean.map_or((short, long), |mean| (mean.max(1), mean.max(1)));
         let cases =
             if Task::new(&config.task).cases().is_empty() { 0 } else { train.case_sequences };
         // Sequences of an epoch: trained on, and scored at either length.
-        let trained = (train.batch * train.steps_per_epoch) as f64;
-        let scored_short = (train.batch * train.validation_batches + cases) as f64;
+        let data = config.task.data.as_ref();
+        let trained =
+            data.map_or((train.batch * train.steps_per_epoch) as f64, |data| data.sequences as f64);
+        let scored = data.map_or(train.batch * train.validation_batches, |data| data.validation);
+        let scored_short = (scored + cases) as f64;
         let scored_long = cases as f64;
         let [epochs, layers] = [train.epochs, config.model.layers].map(|count| count as f64);
         let dropout = config.model.dropout > 0.0;
@@ -49,7 +56,7 @@ impl Cost {
                 * layers
                 * (scored_short * short as f64 + scored_long * long as f64),
             parameters: architecture.parameter_count(),
-            memory_bytes: memory_bytes(&architecture, train.batch, long.max(short)),
+            memory_bytes: memory_bytes(&architecture, train.batch, longest),
         })
     }
 

@@ -1,6 +1,7 @@
-//! Scores a model on fresh batches and on equalised sets.
+//! Scores a model on fresh batches, on equalised sets, and on examples of one's own.
 
-use super::add_penalty;
+use super::{Evaluation, add_penalty};
+use crate::data::{self, ClassScore, Examples};
 use crate::model::Model;
 use crate::random::Purpose;
 use crate::task::{Batch, CaseScore, Task};
@@ -78,13 +79,45 @@ impl Evaluator<'_> {
         Some(score.accuracy())
     }
 
+    /// Scores every one of these examples, which go by length; none if stopped.
+    pub fn examples(
+        &mut self,
+        examples: &dyn Examples,
+        by_length: &[u32],
+        size: usize,
+    ) -> Option<Evaluation> {
+        let architecture = self.model.architecture();
+        let is_class = architecture.readout.is_class();
+        let mut classes = is_class.then(|| ClassScore::new(architecture.classes));
+        let mut answers = Vec::new();
+        let (mut loss, mut correct, mut total) = (0.0, 0.0, 0.0);
+        for indices in by_length.chunks(size) {
+            if (self.stop)() {
+                return None;
+            }
+            data::fill(self.task.name(), examples, indices, None, self.batch);
+            let (batch_loss, batch_accuracy) = self.answer(&mut answers);
+            let count = self.batch.answers() as f64;
+            loss += batch_loss * count;
+            correct += (batch_accuracy * count).round();
+            total += count;
+            classes.iter_mut().for_each(|classes| classes.add(&answers, self.batch));
+        }
+        let penalty = add_penalty(self.model.architecture(), self.parameters, self.l2, None);
+        Some(Evaluation {
+            loss: loss / total + penalty,
+            accuracy: correct / total,
+            cases: Vec::new(),
+            macro_f1: classes.map(|classes| classes.macro_f1()),
+        })
+    }
+
     /// The answers to the current batch, its mean loss and accuracy.
     fn answer(&mut self, answers: &mut Vec<u32>) -> (f64, f64) {
         if self.diverged {
             answers.clear();
             answers.resize(self.batch.targets.len(), 0);
-            let right = self.batch.targets.iter().filter(|&&target| target == 0).count();
-            return (f64::NAN, right as f64 / self.batch.targets.len() as f64);
+            return (f64::NAN, self.batch.accuracy_of_zero());
         }
         let score = self.model.answers(self.parameters, self.batch, answers);
         (score.loss / score.rows as f64, score.correct as f64 / score.rows as f64)

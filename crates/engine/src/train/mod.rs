@@ -8,14 +8,17 @@
 mod checkpoint;
 mod cost;
 mod evaluate;
+mod predict;
 
 use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointError, Trained};
 pub use cost::Cost;
+pub use predict::Predictor;
 
 use crate::arch;
 use crate::config::{ConfigError, Precision, RunConfig};
+use crate::data::{self, Data};
 use crate::kernels::dropout::Dropout;
 use crate::kernels::square;
 use crate::model::Model;
@@ -55,6 +58,9 @@ pub struct Evaluation {
     /// [`crate::task::Task::cases`]; NaN where the set holds no sequence of that case.
     #[serde(with = "checkpoint::nans_as_null")]
     pub cases: Vec<f64>,
+    /// Macro-F1 (see [`crate::data::ClassScore`]), for classes of one's own data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macro_f1: Option<f64>,
 }
 
 /// What an epoch measured.
@@ -62,7 +68,8 @@ pub struct Evaluation {
 pub struct EpochRecord {
     /// Counts from 1.
     pub epoch: usize,
-    /// Mean loss over the epoch's batches, each before its update.
+    /// Mean loss over the epoch's batches, each before its update. (With data of one's own, a
+    /// batch counts as much as it has sequences, in this and the next figure.)
     #[serde(with = "checkpoint::nan_as_null")]
     pub train_loss: f64,
     /// Mean accuracy over the epoch's batches, each before its update.
@@ -70,7 +77,8 @@ pub struct EpochRecord {
     /// Accuracy per tracked case at the training length, after the epoch.
     #[serde(with = "checkpoint::nans_as_null")]
     pub train_cases: Vec<f64>,
-    /// On fresh batches at the validation length, after the epoch.
+    /// On fresh batches at the validation length, or on the data's validation part, after the
+    /// epoch.
     pub validation: Evaluation,
     /// Whether the parameters had become NaN.
     pub diverged: bool,
@@ -92,15 +100,73 @@ pub struct Trainer {
     history: Vec<EpochRecord>,
     gradient: Vec<f32>,
     batch: Batch,
+    own: Option<Own>,
+}
+
+/// What a run on data of one's own goes through.
+struct Own {
+    data: Data,
+    /// Weights of the classes, where they differ.
+    weights: Option<Vec<f32>>,
+    /// The validation examples by length.
+    validation: Vec<u32>,
+    /// The batches of an epoch.
+    batches: Option<(usize, Vec<Vec<u32>>)>,
+}
+
+impl Own {
+    fn new(config: &RunConfig, data: Data) -> Result<Self, ConfigError> {
+        let Some(found) = &config.task.data else {
+            let name = config.task.name.as_str();
+            return Err(ConfigError::new("task.name", name, "a task on data of one's own"));
+        };
+        let seen = [data.train.len(), data.validation.len(), data.names.tokens.len()];
+        let labels = data.names.labels.len();
+        if seen != [found.sequences, found.validation, found.vocab] || labels != found.classes {
+            let value = format!("{} and {} sequences", seen[0], seen[1]);
+            let expected = format!("the data of {} that the run began with", found.train.0);
+            return Err(ConfigError::new("task.data", value, expected));
+        }
+        let balanced = config.train.class_weights.is_some();
+        Ok(Self {
+            weights: balanced.then(|| data::balanced(&*data.train, found.classes)),
+            validation: data::by_length(&*data.validation),
+            batches: None,
+            data,
+        })
+    }
+
+    fn fill(&mut self, config: &RunConfig, epoch: usize, step: usize, batch: &mut Batch) {
+        let train = &config.train;
+        let examples = &*self.data.train;
+        if self.batches.as_ref().is_none_or(|(made, _)| *made != epoch) {
+            let batches = data::epoch(examples, train.seed, epoch as u64, train.batch);
+            self.batches = Some((epoch, batches));
+        }
+        let Some((_, batches)) = &self.batches else { unreachable!("made above") };
+        data::fill(config.task.name, examples, &batches[step], self.weights.as_deref(), batch);
+    }
 }
 
 impl Trainer {
     /// Prepares a run: draws the initial weights, allocates the workspace.
     ///
     /// # Errors
-    /// If the configuration cannot be used.
+    /// If the configuration cannot be used, or needs data of one's own.
     pub fn new(config: RunConfig) -> Result<Self, ConfigError> {
+        Self::with_data(config, None)
+    }
+
+    /// [`Trainer::new`], with the data that `task.data` describes.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used, or the data are not its own.
+    pub fn with_data(config: RunConfig, data: Option<Data>) -> Result<Self, ConfigError> {
         config.validate()?;
+        if config.task.name.is_own() && data.is_none() {
+            let expected = "a task that makes its own sequences: there are no data here";
+            return Err(ConfigError::new("task.name", config.task.name.as_str(), expected));
+        }
         let architecture = Architecture::new(&config.model, &config.task)?;
         let longest = config.task.length.max(config.validation_length());
         let bytes = memory_bytes(&architecture, config.train.batch, longest);
@@ -112,6 +178,7 @@ impl Trainer {
             );
             return Err(ConfigError::new("model.dim", config.model.dim, expected));
         }
+        let own = data.map(|data| Own::new(&config, data)).transpose()?;
         let parameters = initial_parameters(&architecture, config.train.seed);
         let n = parameters.len();
         Ok(Self {
@@ -126,6 +193,7 @@ impl Trainer {
             history: Vec::new(),
             gradient: vec![0.0; n],
             batch: Batch::default(),
+            own,
             config,
         })
     }
@@ -174,9 +242,9 @@ impl Trainer {
         (self.steps - closed) as usize
     }
 
-    /// Whether every epoch is finished.
+    /// Whether every epoch is finished, or `train.patience` is over.
     pub fn finished(&self) -> bool {
-        self.history.len() == self.config.train.epochs
+        finished(&self.config, &self.history)
     }
 
     /// Whether the parameters have become NaN. From then on steps and evaluations only score
@@ -201,16 +269,21 @@ impl Trainer {
     pub fn step(&mut self) -> Step {
         let train = &self.config.train;
         let (seed, length) = (train.seed, self.config.task.length);
-        let (size, step, batch) = (train.batch, self.steps, &mut self.batch);
-        time(Part::Data, || self.task.fill(seed, Purpose::Training, step, size, length, batch));
+        let (size, step) = (train.batch, self.steps);
+        let (epoch, in_epoch) = (self.history.len(), self.steps_done());
+        let batch = &mut self.batch;
+        time(Part::Data, || match &mut self.own {
+            Some(own) => own.fill(&self.config, epoch, in_epoch, batch),
+            None => self.task.fill(seed, Purpose::Training, step, size, length, batch),
+        });
+        let share = self.batch.sequences() as f64 / size as f64;
         let measured = if self.diverged {
-            let right = self.batch.targets.iter().filter(|&&target| target == 0).count();
-            Step { loss: f64::NAN, accuracy: right as f64 / self.batch.targets.len() as f64 }
+            Step { loss: f64::NAN, accuracy: self.batch.accuracy_of_zero() }
         } else {
             self.update()
         };
-        self.epoch_loss += measured.loss;
-        self.epoch_accuracy += measured.accuracy;
+        self.epoch_loss += measured.loss * share;
+        self.epoch_accuracy += measured.accuracy * share;
         self.steps += 1;
         measured
     }
@@ -252,7 +325,7 @@ impl Trainer {
     }
 
     /// Mean loss and accuracy on fresh sequences of the validation length, other ones than those
-    /// of the epochs; changes nothing.
+    /// of the epochs; changes nothing. With data of one's own, on all of its validation part.
     pub fn validate(&mut self, batches: usize) -> (f64, f64) {
         let train = &self.config.train;
         let on =
@@ -267,9 +340,15 @@ impl Trainer {
             batch: &mut self.batch,
             stop: &|| false,
         };
-        evaluator
-            .fresh(on, 0, batches, train.batch)
-            .unwrap_or_else(|| unreachable!("nothing stops this evaluation"))
+        let measured = match &self.own {
+            Some(own) => {
+                let measured =
+                    evaluator.examples(&*own.data.validation, &own.validation, train.batch);
+                measured.map(|measured| (measured.loss, measured.accuracy))
+            }
+            None => evaluator.fresh(on, 0, batches, train.batch),
+        };
+        measured.unwrap_or_else(|| unreachable!("nothing stops this evaluation"))
     }
 
     /// Evaluates the model and closes the epoch.
@@ -301,26 +380,46 @@ impl Trainer {
             batch: &mut self.batch,
             stop,
         };
-        let batches = train.validation_batches;
-        let fresh = Sequences { purpose: Purpose::Validation, length: short };
-        let (loss, accuracy) = evaluator.fresh(fresh, epoch * batches, batches, train.batch)?;
-        let mut cases = |purpose, length| {
-            evaluator.cases(Sequences { purpose, length }, epoch, train.case_sequences)
+        let (train_cases, validation, steps) = if let Some(own) = &self.own {
+            let validation = &*own.data.validation;
+            let measured = evaluator.examples(validation, &own.validation, train.batch)?;
+            (Vec::new(), measured, own.data.train.len() as f64 / train.batch as f64)
+        } else {
+            let batches = train.validation_batches;
+            let fresh = Sequences { purpose: Purpose::Validation, length: short };
+            let (loss, accuracy) = evaluator.fresh(fresh, epoch * batches, batches, train.batch)?;
+            let mut cases = |purpose, length| {
+                evaluator.cases(Sequences { purpose, length }, epoch, train.case_sequences)
+            };
+            let train_cases = cases(Purpose::CasesTraining, self.config.task.length)?;
+            let cases = cases(Purpose::CasesValidation, short)?;
+            let measured = Evaluation { loss, accuracy, cases, macro_f1: None };
+            (train_cases, measured, train.steps_per_epoch as f64)
         };
-        let train_cases = cases(Purpose::CasesTraining, self.config.task.length)?;
-        let validation_cases = cases(Purpose::CasesValidation, short)?;
-        let steps = train.steps_per_epoch as f64;
         self.history.push(EpochRecord {
             epoch: epoch + 1,
             train_loss: self.epoch_loss / steps,
             train_accuracy: self.epoch_accuracy / steps,
             train_cases,
-            validation: Evaluation { loss, accuracy, cases: validation_cases },
+            validation,
             diverged: self.diverged,
         });
         (self.epoch_loss, self.epoch_accuracy) = (0.0, 0.0);
         self.history.last()
     }
+}
+
+/// Whether a run with this history is over: every epoch is finished, or for `train.patience`
+/// epochs none had a better validation accuracy than the best.
+pub fn finished(config: &RunConfig, history: &[EpochRecord]) -> bool {
+    let best = history
+        .iter()
+        .enumerate()
+        .rev()
+        .max_by(|(_, a), (_, b)| a.validation.accuracy.total_cmp(&b.validation.accuracy));
+    let waited = best.map_or(0, |(epoch, _)| history.len() - 1 - epoch);
+    history.len() == config.train.epochs
+        || config.train.patience.is_some_and(|patience| waited >= patience)
 }
 
 /// The instruction set this machine runs a configuration on, as records name it.

@@ -74,7 +74,8 @@ impl Case {
         };
         let (vocab, longest) = (number("V"), number("Lmax"));
         let mut architecture =
-            Architecture::from_parts(&model, positions, vocab, longest, readout).expect("a model");
+            Architecture::from_parts(&model, positions, vocab, vocab, longest, readout)
+                .expect("a model");
         // An input like any other: it was computed by another library's f32 sine.
         architecture.fixed_positions = file
             .get("const/position_embedding.table")
@@ -83,6 +84,7 @@ impl Case {
             tokens: file.tensor("in/ids").indices(),
             length: number("L"),
             targets: file.tensor("in/label_index").indices(),
+            weights: None,
             mask: file.get("in/mask").map(|mask| mask.data.iter().map(|&m| m == 1.0).collect()),
         };
         let zero_gradient = file.info["zero_gradient_in_theory"].as_array().expect("a list");

@@ -68,18 +68,25 @@ impl Setup {
             Readout::EachTokenPosition,
             Readout::FirstTokenClass,
         ];
-        let readout = pick(s, &readouts);
+        let mut readout = pick(s, &readouts);
+        // Classes have a stream of their own.
+        let own = &mut stream(1_000_000 + seed);
+        if readout == Readout::FirstTokenClass && own.coin() {
+            readout = Readout::EachTokenClass;
+        }
         let vocab = 3 + s.below(9) as usize;
         // Some beyond two panels, and some batches beyond a micro-batch.
         let large = seed.is_multiple_of(9);
         let length =
             (if constant_rows { 1 } else { 3 }) + s.below(if large { 50 } else { 17 }) as usize;
         let longest = length + if weighted { 0 } else { s.below(3) as usize };
+        let classes = 2 + own.below(19) as usize;
         let architecture =
-            Architecture::from_parts(&model, positions, vocab, longest, readout).expect("a model");
+            Architecture::from_parts(&model, positions, vocab, classes, longest, readout)
+                .expect("a model");
         let parameters = parameters(&architecture, seed, s);
         let sequences = if large { 1 + s.below(140) } else { 1 + s.below(5) } as usize;
-        let batch = batch(&architecture, sequences, length, constant_rows, s);
+        let batch = batch(&architecture, sequences, length, constant_rows, seed, s);
         let dropout =
             (model.dropout > 0.0).then_some(Dropout { rate: model.dropout, seed, step: 3 });
         Self { architecture, parameters, batch, dropout }
@@ -135,6 +142,7 @@ fn batch(
     sequences: usize,
     length: usize,
     constant_rows: bool,
+    seed: u64,
     s: &mut Stream,
 ) -> Batch {
     let mut tokens: Vec<u32> = (0..sequences * length).map(|_| s.below(a.vocab as u32)).collect();
@@ -145,15 +153,35 @@ fn batch(
     let (rows, classes) = match a.readout {
         Readout::PerToken | Readout::FirstTokenPosition => (sequences, length),
         Readout::EachTokenPosition => (sequences * length, length),
-        Readout::FirstTokenClass => (sequences, a.vocab),
+        Readout::FirstTokenClass => (sequences, a.classes),
+        Readout::EachTokenClass => (sequences * length, a.classes),
     };
-    let targets = (0..rows).map(|_| s.below(classes as u32)).collect();
+    let mut targets: Vec<u32> = (0..rows).map(|_| s.below(classes as u32)).collect();
     let masked = s.coin() && !matches!(a.block, Block::Weighted);
     let mask = masked.then(|| {
-        // Now and then a sequence without any token left.
-        let empty: Vec<bool> = (0..sequences).map(|_| constant_rows && s.below(8) == 0).collect();
+        // Now and then a sequence without any token left (which has no position to answer).
+        let may = !masked_positions(a);
+        let empty = |s: &mut Stream| constant_rows && s.below(8) == 0 && may;
+        let empty: Vec<bool> = (0..sequences).map(|_| empty(s)).collect();
         let kept = |i: usize, s: &mut Stream| !empty[i / length] && (i % length < 2 || s.coin());
-        (0..tokens.len()).map(|i| kept(i, s)).collect()
+        (0..tokens.len()).map(|i| kept(i, s)).collect::<Vec<bool>>()
     });
-    Batch { tokens, length, targets, mask }
+    if let Some(mask) = mask.as_ref().filter(|_| masked_positions(a)) {
+        // The first token is never masked.
+        let masked = |row: usize, target: u32| !mask[row * length + target as usize];
+        let rows = targets.iter_mut().enumerate();
+        rows.filter(|(row, target)| masked(*row, **target)).for_each(|(_, target)| *target = 0);
+    }
+    let own = &mut stream(2_000_000 + seed);
+    let weights = own.coin().then(|| {
+        let mut weights: Vec<f32> = (0..rows).map(|_| 0.5 * own.below(4) as f32).collect();
+        weights[0] = 1.5;
+        weights
+    });
+    Batch { tokens, length, targets, weights, mask }
+}
+
+/// Whether the logits of masked tokens are left out.
+fn masked_positions(a: &Architecture) -> bool {
+    a.readout == Readout::PerToken && a.masking == Masking::Clean
 }

@@ -127,7 +127,8 @@ mod tests {
         let table = &parameters[architecture.parameter("embedding.weight").unwrap().range()];
         let places =
             &parameters[architecture.parameter("position_embedding.weight").unwrap().range()];
-        let batch = Batch { tokens: vec![3, 1, 4, 1, 5], length: 5, targets: vec![0], mask: None };
+        let tokens = vec![3, 1, 4, 1, 5];
+        let batch = Batch { tokens, length: 5, targets: vec![0], ..Batch::default() };
         let x: Vec<Vec<f64>> = (0..5)
             .map(|i| {
                 let row = |values: &[f32], at: usize| values[at * 16..][..16].to_vec();

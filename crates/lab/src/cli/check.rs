@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nap_engine::random::{Purpose, Stream};
-use nap_engine::train::{Trainer, isa};
+use nap_engine::train::isa;
 
 use super::signals;
+use crate::data;
 use crate::error::bad;
 use crate::export;
 use crate::output::{note, print_line};
@@ -111,8 +112,7 @@ impl Outcome {
 /// Computes a run again; none if stopped.
 fn compare(record: &RunRecord, stop: &AtomicBool) -> anyhow::Result<Option<Outcome>> {
     let (started, config) = (Instant::now(), &record.config);
-    let mut trainer =
-        Trainer::new(config.clone()).map_err(|error| bad(format!("run {}: {error}", record.id)))?;
+    let mut trainer = data::trainer(config)?;
     let stopped = || stop.load(Ordering::Relaxed);
     while !trainer.finished() {
         while trainer.steps_done() < config.train.steps_per_epoch {
@@ -174,6 +174,7 @@ mod tests {
     use super::*;
     use crate::sweep::identity::RunId;
     use nap_engine::config::RunConfig;
+    use nap_engine::train::Trainer;
 
     fn record(seed: u64) -> RunRecord {
         let mut config = RunConfig::quickstart();
@@ -182,7 +183,9 @@ mod tests {
         (config.train.validation_batches, config.train.batch) = (1, 4);
         let mut trainer = Trainer::new(config.clone()).unwrap();
         for _ in 0..2 {
-            (0..3).for_each(|_| drop(trainer.step()));
+            for _ in 0..3 {
+                trainer.step();
+            }
             trainer.finish_epoch();
         }
         let wall =

@@ -21,7 +21,7 @@ pub struct Args {
 }
 
 /// What each key means: its unit, what it may be.
-const COMMENTS: [(&str, &str); 36] = [
+const COMMENTS: [(&str, &str); 39] = [
     ("model.name", "nap, nap-l2, non, mte, bert, sum, max, mean or weighted; sets the keys below"),
     (
         "model.aggregator",
@@ -48,23 +48,28 @@ const COMMENTS: [(&str, &str); 36] = [
     ),
     ("model.centre", "normalized-l2 only: subtract a row's mean before dividing by its norm"),
     ("model.form", "quadratic, linear (exact; normalized and no-norm only), or auto (the cheaper)"),
-    (
-        "model.positions",
-        "none, learned, sinusoidal, or auto: learned for cases and lg, none for mode",
-    ),
+    ("model.positions", "none, learned, sinusoidal, or auto: learned, but none for mode"),
     (
         "model.masking",
-        "clean, or reference (as the authors' program treats masked tokens); tasks have no masks",
+        "clean, or reference (as the authors' program treats masked tokens); only data of one's own \
+         have masks",
     ),
     ("model.dropout", "rate in [0, 1): on embeddings, attention weights, each block's output"),
     ("model.init_factor", "initial weights have deviation 0.02 times this, cut at two deviations"),
-    ("task.name", "cases, mode or lg (nap tasks)"),
+    (
+        "task.name",
+        "cases, mode or lg, or with data of one's own classify, point or tag (nap tasks)",
+    ),
     ("task.readout", "per-token or first-token; for cases only"),
     ("task.vocab", "number of different tokens; at least 65 for cases and lg"),
     ("task.length", "training length, in tokens"),
     (
         "task.validation_length",
         "auto: half the training length for cases and lg, twice it for mode",
+    ),
+    (
+        "task.data",
+        "data of one's own: a file, or train = and valid = or fraction =, tokenize = (docs/data.md)",
     ),
     ("task.case_bias", "cases and lg: b > 0 makes the argmin case more frequent, b < 0 less"),
     ("train.seed", "of initial weights, data and dropout"),
@@ -81,7 +86,9 @@ const COMMENTS: [(&str, &str); 36] = [
         "train.case_sequences",
         "size of the equalised sets on which cases are tracked; a multiple of 6",
     ),
-    ("preset", "quickstart or paper: what a file starts from (first line of the file)"),
+    ("train.patience", "end after this many epochs without a better validation accuracy"),
+    ("train.class_weights", "data of one's own: balanced multiplies the loss by n / (C n_class)"),
+    ("preset", "quickstart, paper or own-data: what a file starts from (first line of the file)"),
 ];
 
 /// Runs the command.

@@ -143,7 +143,7 @@ fn tasks_text() -> String {
     let mut text = String::from(
         "Tasks: a sequence x is N tokens, uniform in 0..V. Train on one with `nap train --task NAME`.\n",
     );
-    for name in TaskName::ALL {
+    for name in TaskName::PAPER {
         let info = task::info(name);
         let config = defaults(name);
         text += "\n";
@@ -163,6 +163,15 @@ fn tasks_text() -> String {
             let line = format!("{:24} {}", format!("{indent}{}", case.name), case.meaning);
             text += &format!("{label:INDENT$}{line}\n");
         }
+        text += &entry("  source", info.source);
+    }
+    text += "\nTasks on data of your own. Train on one with `nap train --task NAME --data FILE`.\n";
+    for name in TaskName::OWN {
+        let info = task::info(name);
+        text += "\n";
+        text += &entry(info.name, info.summary);
+        text += &entry("  answer", info.rule);
+        text += &entry("  read-out", readouts(name));
         text += &entry("  source", info.source);
     }
     text
@@ -186,13 +195,18 @@ fn readouts(name: TaskName) -> &'static str {
     let mut task = defaults(name).task;
     task.readout = CasesReadout::PerToken;
     match task.readout() {
+        Readout::PerToken if name == TaskName::Point => "a logit per token, softmax over positions",
         Readout::PerToken => {
             "per-token: a logit per token, softmax over positions; \
              or first-token: a logit per position from the first token"
         }
         Readout::FirstTokenPosition => "a logit per position from the first token",
         Readout::EachTokenPosition => "each token gives a logit per position",
+        Readout::FirstTokenClass if name == TaskName::Classify => {
+            "a logit per class from the first token"
+        }
         Readout::FirstTokenClass => "a logit per token id from the first token",
+        Readout::EachTokenClass => "each token gives a logit per class",
     }
 }
 

@@ -3,6 +3,7 @@
 mod analyze;
 mod bench;
 mod check;
+mod choose;
 mod compare;
 mod completions;
 mod config;
@@ -13,6 +14,7 @@ mod list;
 mod options;
 mod plan;
 mod plot;
+mod predict;
 mod progress;
 mod report;
 mod reproduce;
@@ -51,6 +53,7 @@ const EXAMPLES: &str = "\
 Examples:
   nap train                               NAP learns `mode`, in a minute or two
   nap train --model bert --seed 1         the same with a softmax transformer
+  nap train --data my.jsonl --task classify   data of your own
   nap eval runs/mode-nap-d32-lr0.000729-s0 --seq 512
   nap sweep mode-dim --x 8..32 --seeds 2  part of the paper's sweep over widths, resumable
   nap report sweeps/mode-dim              maps and curves in one page, beside the published
@@ -60,6 +63,8 @@ Examples:
 enum Command {
     /// Train a model and write a run directory
     Train(Box<train::Args>),
+    /// Find out which model suits a task, within a time
+    Choose(Box<choose::Args>),
     /// Train every model of a grid, resumably
     Sweep(Box<sweep::SweepArgs>),
     /// Show what a sweep will take on this machine, and what of it is done
@@ -83,8 +88,10 @@ enum Command {
     Check(check::Args),
     /// Write results as CSV, Parquet or TensorBoard event files
     Export(export::Args),
-    /// Score a trained model on fresh sequences
+    /// Score a trained model on fresh sequences, or on data of your own
     Eval(eval::Args),
+    /// Answer sequences with a model of your own data
+    Predict(predict::Args),
     /// Measure the paper's arguments: scale at initialisation, and the hull that softmax keeps to
     #[command(subcommand)]
     Analyze(analyze::Command),
@@ -114,6 +121,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Train(args) => train::run(*args),
+        Command::Choose(args) => choose::run(*args),
         Command::Sweep(args) => sweep::sweep(*args),
         Command::Status(args) => status::run(&args),
         Command::Retry(args) => sweep::retry(*args),
@@ -126,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Slurm(command) => slurm::run(command),
         Command::Eval(args) => eval::run(args),
+        Command::Predict(args) => predict::run(&args),
         Command::Analyze(command) => analyze::run(command),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
+use crate::data::records::Tokenize;
 use crate::error::bad;
 use crate::resolve::{self, Layers};
 use nap_engine::config::RunConfig;
@@ -13,12 +14,24 @@ use nap_engine::config::RunConfig;
 pub struct RunOptions {
     /// Configuration file (TOML); starts from the preset `paper` unless it names another
     pub config: Option<PathBuf>,
-    /// Where to start from: quickstart or paper [default: paper with a file and in `bench`, else quickstart]
+    /// Where to start from: quickstart, paper or own-data [default: own-data with data, else paper with a file and in `bench`, else quickstart]
     #[arg(long)]
     preset: Option<String>,
-    /// Task: cases, mode or lg
+    /// Task: cases, mode or lg; with --data classify, point or tag
     #[arg(long)]
     task: Option<String>,
+    /// Data of your own: a file of JSON lines or CSV to train on (docs/data.md)
+    #[arg(long, value_name = "FILE")]
+    data: Option<String>,
+    /// Data to validate on
+    #[arg(long, value_name = "FILE")]
+    valid: Option<String>,
+    /// Share of the data that is kept to validate on, without --valid [default: 0.1]
+    #[arg(long, value_name = "SHARE", conflicts_with = "valid")]
+    valid_fraction: Option<f64>,
+    /// How texts of the data become tokens
+    #[arg(long)]
+    tokenize: Option<Tokenize>,
     /// Read-out of `cases`: per-token or first-token
     #[arg(long)]
     readout: Option<String>,
@@ -58,6 +71,12 @@ pub struct RunOptions {
     /// Dropout rate
     #[arg(long)]
     dropout: Option<String>,
+    /// End after this many epochs without a better validation accuracy
+    #[arg(long, value_name = "EPOCHS")]
+    patience: Option<String>,
+    /// What the loss of each class of the data is multiplied by: balanced
+    #[arg(long, value_name = "NAME")]
+    class_weights: Option<String>,
     /// L2 penalty
     #[arg(long)]
     l2: Option<String>,
@@ -91,6 +110,15 @@ impl RunOptions {
     /// # Errors
     /// As [`RunOptions::resolve`].
     pub fn resolve_from(&self, preset: &str) -> anyhow::Result<RunConfig> {
+        let preset = if self.data.is_some() { resolve::OWN } else { preset };
+        let of_data = [
+            ("--valid", self.valid.is_some()),
+            ("--valid-fraction", self.valid_fraction.is_some()),
+            ("--tokenize", self.tokenize.is_some()),
+        ];
+        if let (None, Some((option, _))) = (&self.data, of_data.iter().find(|(_, set)| *set)) {
+            return Err(bad(format!("{option}: expected --data FILE as well")));
+        }
         let mut layers = match &self.config {
             Some(path) => Layers::from_file(path, self.preset.as_deref())?,
             None => Layers::from_preset(self.preset.as_deref().unwrap_or(preset))?,
@@ -103,6 +131,25 @@ impl RunOptions {
         }
         layers.add(options, "the options")?;
         layers.finish()
+    }
+
+    /// Takes a file that is no configuration, by its name, as the data.
+    ///
+    /// # Errors
+    /// If other data are named too.
+    pub fn file_as_data(&mut self) -> anyhow::Result<()> {
+        let is_data = |path: &mut PathBuf| path.extension().is_none_or(|end| end != "toml");
+        let Some(file) = self.config.take_if(is_data) else { return Ok(()) };
+        let file = file.display().to_string();
+        match self.data.replace(file.clone()) {
+            Some(other) => Err(bad(format!("{file} and --data {other}: expected one of both"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes out the models and the learning rates, where several make sense.
+    pub fn take_models_and_rates(&mut self) -> (Option<String>, Option<String>) {
+        (self.model.take(), self.lr.take())
     }
 
     /// The comma-separated models and training lengths that were asked for, where several make
@@ -130,6 +177,8 @@ impl RunOptions {
         let plain = [
             ("task.name", "--task", &self.task),
             ("task.readout", "--readout", &self.readout),
+            ("train.patience", "--patience", &self.patience),
+            ("train.class_weights", "--class-weights", &self.class_weights),
             ("model.name", "--model", &self.model),
             ("model.dim", "--dim", &self.dim),
             ("model.layers", "--layers", &self.layers),
@@ -147,6 +196,18 @@ impl RunOptions {
             ("task.case_bias", "--case-bias", &self.case_bias),
         ];
         let mut all = Vec::new();
+        if let Some(path) = &self.data {
+            let mut data = Table::new();
+            data.insert("train".to_owned(), path.as_str().into());
+            let valid = self.valid.as_deref().map(Value::from);
+            let fraction = self.valid_fraction.map(Value::from);
+            let tokenize = self.tokenize.map(|tokenize| tokenize.name().into());
+            let others = [("valid", valid), ("fraction", fraction), ("tokenize", tokenize)];
+            for (key, value) in others {
+                data.extend(value.map(|value| (key.to_owned(), value)));
+            }
+            all.push(("task.data".to_owned(), Value::Table(data), format!("--data {path}")));
+        }
         for (key, option, value) in plain {
             if let Some(text) = value {
                 all.push((key.to_owned(), resolve::value(text), format!("{option} {text}")));

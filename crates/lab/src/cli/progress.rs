@@ -57,9 +57,11 @@ impl Progress {
         if !self.lines {
             return Ok(());
         }
+        let f1 = record.validation.macro_f1;
+        let f1 = f1.map_or(String::new(), |f1| format!(" macro-F1 {f1:.4}"));
         let line = format!(
-            "epoch {:>3}/{}  train loss {:.4} accuracy {:.4}  validation loss {:.4} accuracy {:.4}  \
-             {steps_per_s:.1} steps/s{}",
+            "epoch {:>3}/{}  train loss {:.4} accuracy {:.4}  validation loss {:.4} accuracy \
+             {:.4}{f1}  {steps_per_s:.1} steps/s{}",
             record.epoch,
             self.epochs,
             record.train_loss,

@@ -188,7 +188,10 @@ fn take_over(dir: &SweepDir, grid: &Grid, known: &Journal) -> anyhow::Result<()>
         return Ok(());
     }
     let here = dir.journal()?;
-    let lacking = grid.runs.iter().filter(|run| !here.runs.contains_key(&run.id));
+    let is_finished = |run: &&PlannedRun| {
+        here.runs.get(&run.id).is_some_and(|record| record.status == Status::Finished)
+    };
+    let lacking = grid.runs.iter().filter(|run| !is_finished(run));
     let found = lacking.filter_map(|run| known.runs.get(&run.id));
     let finished: Vec<_> = found.filter(|record| record.status == Status::Finished).collect();
     if dir.take_over(&finished)? > 0 {

@@ -64,6 +64,9 @@ fn results(trained: &Trained) -> String {
     {
         line(case.name, train, validation);
     }
+    if let Some(macro_f1) = last.validation.macro_f1 {
+        text += &format!("  {:24} {:>7} {macro_f1:>11.4}\n", "macro-F1", "");
+    }
     if last.diverged {
         text += "  diverged: the parameters have become NaN\n";
     }

@@ -186,7 +186,7 @@ fn compute_again(mut args: RetryArgs) -> anyhow::Result<ExitCode> {
 
 /// A reader of standard output who has left wants no more, but whether the sweep is done is
 /// unknown.
-fn reader_may_leave(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+pub(super) fn reader_may_leave(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error) if error.is::<Closed>() => Ok(ExitCode::from(1)),
         result => result,
@@ -268,19 +268,24 @@ impl Execution {
     }
 
     fn mode(&self) -> Mode {
-        let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-        if self.quiet {
-            Mode::Quiet
-        } else if terminal && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
-            Mode::Live
-        } else {
-            Mode::Lines
-        }
+        mode(self.quiet)
+    }
+}
+
+/// How runs are shown.
+pub(super) fn mode(quiet: bool) -> Mode {
+    let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+    if quiet {
+        Mode::Quiet
+    } else if terminal && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
+        Mode::Live
+    } else {
+        Mode::Lines
     }
 }
 
 /// What to do to go on.
-fn continuation() -> String {
+pub(super) fn continuation() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+,^%:@".contains(c);
     let quote = |argument: String| match argument.chars().all(plain) && !argument.is_empty() {
         true => argument,
@@ -314,7 +319,7 @@ fn summary(totals: &Totals, jobs: usize) -> String {
 }
 
 /// A time that lets something happen.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(time) }
 }

@@ -1,12 +1,12 @@
 //! `nap train`: runs one training and writes its directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nap_engine::config::{RunConfig, TaskName};
+use nap_engine::config::{DataConfig, RunConfig, TaskConfig, TaskName};
 use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Trainer};
 use serde_json::Value;
@@ -28,12 +28,13 @@ Examples:
   nap train --preset paper                      the paper's defaults: cases, d = 128
   nap train my.toml --seed 3 --out runs/mine    a file, an option on top, a directory
   nap train --preset paper --dim 512 --threads 2 a big model on two cores
+  nap train --data my.jsonl --task classify     data of your own (docs/data.md)
   nap train --resume --out runs/mine            continue a run that was stopped
   nap train --json > epochs.jsonl               one JSON record per epoch")]
 pub struct Args {
     #[command(flatten)]
     options: RunOptions,
-    /// Run directory [default: runs/TASK-MODEL-dDIM-lrRATE-sSEED]
+    /// Run directory [default: runs/TASK-MODEL-dDIM-lrRATE-sSEED; with data its name after the task]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Continue the run in the run directory
@@ -157,11 +158,17 @@ fn differences(stored: &RunConfig, wanted: &RunConfig) -> String {
 }
 
 fn default_path(config: &RunConfig) -> PathBuf {
-    let (task, model, train) = (&config.task, &config.model, &config.train);
-    let rate = train.learning_rate;
-    let name =
-        format!("{}-{}-d{}-lr{rate}-s{}", task.name.as_str(), model.name, model.dim, train.seed);
+    let (model, train) = (&config.model, &config.train);
+    let (task, rate) = (name_of(&config.task), train.learning_rate);
+    let name = format!("{task}-{}-d{}-lr{rate}-s{}", model.name, model.dim, train.seed);
     PathBuf::from("runs").join(name)
+}
+
+/// The task, with the name of its data.
+pub(super) fn name_of(task: &TaskConfig) -> String {
+    let data = task.data.as_ref().and_then(|data| Path::new(&data.train.0).file_name()?.to_str());
+    let stem = data.and_then(|name| name.split('.').find(|part| !part.is_empty()));
+    [Some(task.name.as_str()), stem].into_iter().flatten().collect::<Vec<_>>().join("-")
 }
 
 struct Run<'a> {
@@ -216,14 +223,28 @@ impl Run<'_> {
 fn describe(trainer: &Trainer, dir: &RunDir) -> String {
     let config = trainer.config();
     let (model, task, train) = (&config.model, &config.task, &config.train);
-    let readout = match task.name {
-        TaskName::Cases => format!(", {:?}", task.readout()),
-        TaskName::Mode | TaskName::Lg => String::new(),
+    let data = match &task.data {
+        Some(data) => describe_data(data, train.batch),
+        None => {
+            let readout = match task.name {
+                TaskName::Cases => format!(", {:?}", task.readout()),
+                _ => String::new(),
+            };
+            let (length, vocab, batch) = (task.length, task.vocab, train.batch);
+            let validation = config.validation_length();
+            format!(
+                "{length} tokens of {vocab}, batches of {batch}, validation at length \
+                 {validation}{readout}"
+            )
+        }
     };
+    let patience =
+        train.patience.map_or(String::new(), |patience| format!(", patience {patience}"));
+    let balanced = if train.class_weights.is_some() { ", balanced classes" } else { "" };
     let mut text = format!(
         "{} on {}: d {}, {} layers, {} heads, {} parameters\n\
-         data: {} tokens of {}, batches of {}, validation at length {}{readout}\n\
-         training: {} epochs of {} steps, learning rate {}{}{}, seed {}, {}\n\
+         data: {data}\n\
+         training: {} epochs of {} steps{patience}, learning rate {}{}{}{balanced}, seed {}, {}\n\
          results: {}\n",
         model.name,
         task.name.as_str(),
@@ -231,10 +252,6 @@ fn describe(trainer: &Trainer, dir: &RunDir) -> String {
         model.layers,
         model.heads,
         trainer.architecture().parameter_count(),
-        task.length,
-        task.vocab,
-        train.batch,
-        config.validation_length(),
         train.epochs,
         train.steps_per_epoch,
         train.learning_rate,
@@ -254,6 +271,24 @@ fn describe(trainer: &Trainer, dir: &RunDir) -> String {
     text
 }
 
+fn describe_data(data: &DataConfig, batch: usize) -> String {
+    let lengths = match data.shortest == data.longest {
+        true => data.longest.to_string(),
+        false => format!("{} to {}", data.shortest, data.longest),
+    };
+    let classes = match data.classes {
+        0 => String::new(),
+        classes => format!(", {classes} classes"),
+    };
+    format!(
+        "{} sequences of {lengths} tokens, {} different ones{classes}, batches of {batch}, {} \
+         sequences for validation",
+        data.sequences,
+        data.vocab - 1,
+        data.validation
+    )
+}
+
 /// What came out, beside the published figures of the same grid cell.
 fn summary(trainer: &Trainer, elapsed: Duration) -> String {
     let best = |value: fn(&EpochRecord) -> f64| {
@@ -268,8 +303,15 @@ fn summary(trainer: &Trainer, elapsed: Duration) -> String {
     if trainer.diverged() {
         text += "the model diverged: its answers are always index 0\n";
     }
+    let (epochs, all) = (trainer.epochs_done(), trainer.config().train.epochs);
+    if epochs < all {
+        text += &format!("ended after {epochs} of {all} epochs: patience was over\n");
+    }
+    let best = val_epoch.checked_sub(1).and_then(|epoch| trainer.history().get(epoch));
+    let f1 = best.and_then(|epoch| epoch.validation.macro_f1);
+    let f1 = f1.map_or(String::new(), |f1| format!(", macro-F1 {f1:.4}"));
     text += &format!(
-        "this run, one seed at its best epoch:  validation {val:.4} (epoch {val_epoch}), \
+        "this run, one seed at its best epoch:  validation {val:.4}{f1} (epoch {val_epoch}), \
          training {train:.4} (epoch {train_epoch})\n"
     );
     if let Some(cell) = published::cell(trainer.config()) {

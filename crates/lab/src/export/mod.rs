@@ -76,7 +76,7 @@ fn read_run(path: &Path, last: &Path) -> anyhow::Result<Journal> {
         std::fs::read(last).map_err(|error| bad(format!("cannot read {place}: {error}")))?;
     let trained = Trained::read(&bytes).map_err(|error| bad(format!("{place}: {error}")))?;
     let mut journal = Journal::default();
-    let finished = trained.epoch == trained.config.train.epochs;
+    let finished = trained.finished();
     match RunDir::new(path.to_owned()).state()? {
         State::Run(config) if finished && *config == trained.config => {
             let wall = Wall {

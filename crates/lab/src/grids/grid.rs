@@ -142,6 +142,11 @@ fn defaults(config: &RunConfig) -> RunConfig {
     if let Some(family) = family::find(&config.model.name) {
         family.apply(&mut defaults);
     }
+    if config.task.data.is_some() {
+        defaults.task.data.clone_from(&config.task.data);
+        defaults.train.batch = config.train.batch;
+        defaults.follow_data();
+    }
     defaults
 }
 

@@ -12,6 +12,7 @@ pub mod roles;
 use std::path::Path;
 
 use nap_engine::config::TaskName;
+use nap_engine::data::Label;
 use nap_engine::kernels::aggregate::{self, Pooling};
 use nap_engine::model::architecture::Block;
 use nap_engine::reference::{self, Parameters};
@@ -91,13 +92,31 @@ impl Map {
     }
 }
 
-/// An answer: a position, or for mode a token.
+/// A sequence, with the right answers where they are known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// One, or one per token where every token answers.
+    pub targets: Option<Vec<u32>>,
+}
+
+impl Example {
+    /// Of a task that knows the answers.
+    pub fn of(task: &Task, tokens: &[u32]) -> Self {
+        let mut targets = vec![0; task.targets_per_sequence(tokens.len())];
+        task.label(tokens, &mut targets);
+        Self { tokens: tokens.to_vec(), targets: Some(targets) }
+    }
+}
+
+/// An answer: a position, or for mode a token, or a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Answer {
     /// What the model answers.
     pub given: u32,
-    /// What is right.
-    pub right: u32,
+    /// What is right, where that is known.
+    pub right: Option<u32>,
     /// The probability the model gives its answer; NaN for a diverged one.
     pub probability: f64,
 }
@@ -147,13 +166,28 @@ impl Shown<'_> {
         )
     }
 
+    /// A token, by its name if it has one.
+    pub fn token(&self, id: u32) -> String {
+        let name = self.trained.names.as_ref().and_then(|names| names.tokens.get(id as usize));
+        name.map_or_else(|| id.to_string(), String::clone)
+    }
+
+    /// A class, by its name.
+    pub fn label(&self, class: u32) -> Option<&Label> {
+        self.trained.names.as_ref().and_then(|names| names.labels.get(class as usize))
+    }
+
     /// The answer and the right one, in words.
     pub fn answer(&self) -> String {
         let task = self.trained.config.task.name;
         let answers = &self.seen.answers;
-        let name = |answer: u32| match task {
-            TaskName::Mode => format!("token {answer}"),
-            _ => format!("position {answer} (token {})", self.tokens[answer as usize]),
+        let name = |answer: u32| match (task, self.label(answer)) {
+            (_, Some(label)) => label.to_string(),
+            (TaskName::Mode, _) => format!("token {answer}"),
+            _ => {
+                let token = self.token(self.tokens[answer as usize]);
+                format!("position {answer} (token {token})")
+            }
         };
         let sure = |answer: &Answer| match answer.probability {
             p if p.is_nan() => "without a probability: the model has diverged".to_owned(),
@@ -161,20 +195,25 @@ impl Shown<'_> {
         };
         if let [answer] = answers[..] {
             let given = format!("The model answers {}, {}", name(answer.given), sure(&answer));
-            return match answer.given == answer.right {
-                true => format!("{given}: right."),
-                false => format!("{given}: wrong, right is {}.", name(answer.right)),
+            return match answer.right {
+                None => format!("{given}."),
+                Some(right) if answer.given == right => format!("{given}: right."),
+                Some(right) => format!("{given}: wrong, right is {}.", name(right)),
             };
         }
+        if answers.iter().all(|answer| answer.right.is_none()) {
+            let given = answers.iter().map(|answer| name(answer.given)).collect::<Vec<_>>();
+            return format!("The tokens answer {}.", given.join(" "));
+        }
         let wrong: Vec<_> =
-            (0..answers.len()).filter(|&i| answers[i].given != answers[i].right).collect();
+            (0..answers.len()).filter(|&i| Some(answers[i].given) != answers[i].right).collect();
         let count = answers.len();
         let mut text = format!("{} of {count} tokens answer right", count - wrong.len());
-        if let Some(&i) = wrong.first() {
+        if let Some((&i, right)) = wrong.first().and_then(|i| Some((i, answers[*i].right?))) {
             text += &format!(
                 "; token {i} answers {}, right is {}",
                 name(answers[i].given),
-                name(answers[i].right)
+                name(right)
             );
         }
         text + "."
@@ -185,19 +224,21 @@ impl Shown<'_> {
 ///
 /// # Panics
 /// If it cannot.
-pub fn look(trained: &Trained, tokens: &[u32]) -> Seen {
-    let task = Task::new(&trained.config.task);
-    let mut targets = vec![0; task.targets_per_sequence(tokens.len())];
-    task.label(tokens, &mut targets);
-    let batch = Batch { tokens: tokens.to_vec(), length: tokens.len(), targets, mask: None };
+pub fn look(trained: &Trained, example: &Example) -> Seen {
+    let Example { tokens, targets: right } = example;
+    let each_token = trained.architecture.readout.is_each_token();
+    let count = if each_token { tokens.len() } else { 1 };
+    let (length, targets) = (tokens.len(), vec![0; count]);
+    let batch = Batch { tokens: tokens.clone(), length, targets, ..Batch::default() };
     let trace = reference::forward(&trained.architecture, &trained.parameters, &batch, None);
-    let rows = trace.logits.chunks_exact(trace.logits.len() / batch.targets.len());
-    let answers = rows.zip(&batch.targets).map(|(logits, &right)| {
+    let rows = trace.logits.chunks_exact(trace.logits.len() / count);
+    let answers = rows.enumerate().map(|(i, logits)| {
         let given = argmax_first(logits);
         let total: f64 = logits.iter().map(|&z| f64::from(z - logits[given]).exp()).sum();
+        let right = right.as_ref().map(|right| right[i]);
         Answer { given: given as u32, right, probability: 1.0 / total }
     });
-    Seen { answers: answers.collect(), maps: maps(trained, &trace, tokens.len()) }
+    Seen { answers: answers.collect(), maps: maps(trained, &trace, length) }
 }
 
 fn maps(trained: &Trained, trace: &reference::model::Trace<f32>, n: usize) -> Vec<Map> {

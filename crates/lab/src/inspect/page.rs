@@ -43,7 +43,7 @@ pub fn html(shown: &Shown) -> String {
     let maps: Vec<_> = shown.seen.maps.iter().map(map).collect();
     let marks = shown.marks.iter().map(|mark| json!([mark.name, mark.positions]));
     let data = json!({
-        "tokens": shown.tokens,
+        "tokens": shown.tokens.iter().map(|&id| shown.token(id)).collect::<Vec<_>>(),
         "marks": marks.collect::<Vec<_>>(),
         "maps": maps,
     });
@@ -97,6 +97,7 @@ fn tokens(shown: &Shown) -> String {
             [vec![format!("position {i}")], names.iter().map(|n| (*n).to_owned()).collect()]
                 .concat()
                 .join(", ");
+        let token = escape(&shown.token(*token));
         let _ = write!(list, "<li{class} title=\"{title}\">{token}</li>");
     }
     list

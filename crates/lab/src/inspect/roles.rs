@@ -29,6 +29,10 @@ pub struct Mark {
 pub fn marks(task: &Task, tokens: &[u32]) -> Vec<Mark> {
     let places = |token: u32| (0..tokens.len()).filter(|&i| tokens[i] == token).collect();
     let first = |token: Option<u32>| tokens.iter().position(|&t| Some(t) == token);
+    if task.name().is_own() {
+        // What else matters there, nobody has said.
+        return vec![Mark { name: "first", positions: vec![0] }];
+    }
     let mut marks = vec![
         ("argmin", Vec::from_iter(first(tokens.iter().min().copied()))),
         ("argmax", Vec::from_iter(first(tokens.iter().max().copied()))),
@@ -42,6 +46,7 @@ pub fn marks(task: &Task, tokens: &[u32]) -> Vec<Mark> {
             task.label(tokens, &mut mode);
             marks.push(("mode", places(mode[0])));
         }
+        TaskName::Classify | TaskName::Point | TaskName::Tag => {}
     }
     marks.into_iter().map(|(name, positions)| Mark { name, positions }).collect()
 }

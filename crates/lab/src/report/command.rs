@@ -3,8 +3,9 @@
 use nap_engine::config::RunConfig;
 use serde_json::Value;
 
+use crate::escape::quoted;
 use crate::export::table::flatten;
-use crate::resolve::Layers;
+use crate::resolve::{self, Layers};
 use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES};
 
 /// The command that trains a cell, for all of these seeds.
@@ -17,9 +18,18 @@ pub fn command(config: &RunConfig, seeds: &[u64]) -> Option<String> {
     base.add(toml::from_str(&layer).ok()?, "").ok()?;
     let defaults = flatten(base.config());
     let mut text = format!("nap train --preset paper --task {task} --model {model}");
+    if let Some(data) = &config.task.data {
+        text += &format!(" --data {}", quoted(&data.train.0));
+        let valid = data.valid.iter().map(|valid| format!(" --valid {}", quoted(&valid.0)));
+        let fraction = data.fraction.iter().map(|fraction| format!(" --valid-fraction {fraction}"));
+        let tokenize = data.tokenize.iter().map(|tokenize| format!(" --tokenize {tokenize}"));
+        text.extend(valid.chain(fraction).chain(tokenize));
+    }
     for (key, value) in flatten(config) {
         let default = key != LEARNING_RATE && defaults.get(&key) == Some(&value);
-        if names(&key) || key == "train.seed" || default {
+        let follows = config.task.data.is_some()
+            && (key == "task.data" || resolve::FOLLOWING.contains(&key.as_str()));
+        if names(&key) || key == "train.seed" || default || follows {
             continue;
         }
         let value = match value {

@@ -54,6 +54,18 @@ pub fn p_value(statistics: &[f64]) -> f64 {
     statistics.iter().filter(|&&x| x >= least).count() as f64 / counted as f64
 }
 
+/// The p-value of the absolute difference of two groups' means.
+pub fn of_means(a: &[f64], b: &[f64]) -> f64 {
+    let values = [a, b].concat();
+    let total: f64 = values.iter().sum();
+    let mut distances = Vec::new();
+    relabellings(a.len(), b.len(), |first| {
+        let one: f64 = values.iter().zip(first).filter(|(_, f)| **f).map(|(x, _)| x).sum();
+        distances.push((one / a.len() as f64 - (total - one) / b.len() as f64).abs());
+    });
+    p_value(&distances)
+}
+
 /// The smallest p-value that groups of these sizes can have.
 pub fn least_p(a: usize, b: usize) -> f64 {
     match enumerable(a, b) {

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 /// A run's id: the first 64 bits of the SHA-256 of the JSON object
 /// `{"numerics":N,"precision":"f32","config":{...}}`, the configuration with every other
-/// key in the order of `nap config` and without spaces. Written as 16 hexadecimal digits.
+/// key in the order of `nap config` and without spaces, without the places of data of one's own
+/// (whose digest it has). Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u64);
 
@@ -32,6 +33,10 @@ impl RunId {
         let mut config = serde_json::to_value(config).unwrap_or_else(|_| unreachable!("{plain}"));
         if let Some(train) = config["train"].as_object_mut() {
             train.shift_remove("precision");
+        }
+        if let Some(data) = config["task"].get_mut("data").and_then(|data| data.as_object_mut()) {
+            data.shift_remove("train");
+            data.shift_remove("valid");
         }
         let json = serde_json::to_vec(&Identity { numerics, precision, config })
             .unwrap_or_else(|_| unreachable!("{plain}"));

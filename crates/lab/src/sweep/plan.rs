@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use nap_engine::config::RunConfig;
+use nap_engine::config::{Auto, RunConfig, TaskName};
 use nap_engine::train::{Cost, Trainer};
 
 use super::grid::{PlannedRun, nominal_seconds};
@@ -119,6 +119,20 @@ fn shape(config: &RunConfig) -> RunConfig {
     train.batch = train.batch.min(8);
     train.validation_batches = 1;
     train.case_sequences = 12;
+    // Data of one's own need not be read for this: as much work on sequences of their mean length.
+    if let Some(data) = config.task.data.take() {
+        config.train.class_weights = None;
+        let task = &mut config.task;
+        let mean = usize::try_from(data.tokens).unwrap_or(usize::MAX) / data.sequences.max(1);
+        task.length = mean.max(1);
+        task.validation_length = Auto::Value(task.length);
+        task.vocab = task.vocab.max(65);
+        task.name = match task.name {
+            TaskName::Point => TaskName::Cases,
+            TaskName::Tag => TaskName::Lg,
+            _ => TaskName::Mode,
+        };
+    }
     config
 }
 

@@ -135,6 +135,10 @@ impl Epochs {
         put("train_accuracy".to_owned(), history.iter().map(|e| e.train_accuracy).collect());
         put("val_loss".to_owned(), history.iter().map(|e| e.validation.loss).collect());
         put("val_accuracy".to_owned(), history.iter().map(|e| e.validation.accuracy).collect());
+        let macro_f1 = history.iter().map(|e| e.validation.macro_f1);
+        if let Some(values) = macro_f1.collect::<Option<Vec<_>>>().filter(|v| !v.is_empty()) {
+            put("val_macro_f1".to_owned(), values);
+        }
         for (i, case) in Task::new(&config.task).cases().iter().enumerate() {
             let name = case.name;
             put(format!("train_case_{name}"), history.iter().map(|e| e.train_cases[i]).collect());

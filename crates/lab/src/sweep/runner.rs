@@ -17,6 +17,7 @@ use super::directory::SweepDir;
 use super::grid::PlannedRun;
 use super::journal::Writer;
 use super::record::{RunRecord, Status, Wall};
+use crate::data;
 use crate::files::write_atomically;
 
 /// How runs are computed.
@@ -337,7 +338,7 @@ fn begin(planned: &PlannedRun, context: &Context) -> anyhow::Result<Trainer> {
     let resumed = match fs::read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => Some(Err(error.to_string())),
-        Ok(bytes) => Some(resume(planned, &bytes)),
+        Ok(bytes) => Some(resume(planned, &bytes)?),
     };
     match resumed {
         None => {}
@@ -346,21 +347,25 @@ fn begin(planned: &PlannedRun, context: &Context) -> anyhow::Result<Trainer> {
             context.send(Event::Note(format!("{}: {reason}: the run starts again", path.display())))
         }
     }
-    Ok(Trainer::new(planned.config.clone())?)
+    data::trainer(&planned.config)
 }
 
-fn resume(planned: &PlannedRun, bytes: &[u8]) -> Result<Trainer, String> {
-    let trained = Trained::read(bytes).map_err(|error| error.to_string())?;
+fn resume(planned: &PlannedRun, bytes: &[u8]) -> anyhow::Result<Result<Trainer, String>> {
+    let trained = match Trained::read(bytes) {
+        Ok(trained) => trained,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
     if trained.config != planned.config {
-        return Err("it belongs to another run".to_owned());
+        return Ok(Err("it belongs to another run".to_owned()));
     }
     let isa = nap_engine::train::isa(&trained.config);
     if trained.isa != isa {
-        return Err(format!("it was computed with {}, this machine has {isa}", trained.isa));
+        let isas = format!("it was computed with {}, this machine has {isa}", trained.isa);
+        return Ok(Err(isas));
     }
     // Both at once would take more memory than the run itself.
     drop(trained);
-    Trainer::resume(bytes).map_err(|error| error.to_string())
+    Ok(data::resume(&planned.config, bytes)?.map_err(|error| error.to_string()))
 }
 
 /// Stores the state of a run under way. Where that fails the run goes on: its record matters.

@@ -58,7 +58,32 @@ impl SweepSpec {
             .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text))
             .map_err(|error| bad(format!("cannot read {name}: {error}")))?;
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("sweep");
-        Self::parse(&text, stem, name)
+        let mut spec = Self::parse(&text, stem, name)?;
+        spec.look_at_data()?;
+        Ok(spec)
+    }
+
+    /// Reads data of one's own that the sweep names, if nobody has yet; from then on the sweep
+    /// says what is in them, so that plans and reports do without.
+    fn look_at_data(&mut self) -> anyhow::Result<()> {
+        let Some(task) = self.fixed.get("task").and_then(Value::as_table) else { return Ok(()) };
+        if !task.contains_key("data") {
+            return Ok(());
+        }
+        for key in resolve::FOLLOWING {
+            let fixed = key
+                .split_once('.')
+                .and_then(|(section, key)| self.fixed.get(section)?.as_table()?.get(key));
+            if fixed.is_some() || self.axes.iter().any(|axis| axis.key == key) {
+                return Err(bad(format!("sweep {}: {key} follows from the data", self.name)));
+            }
+        }
+        let layer = Table::from_iter([("task".to_owned(), Value::Table(task.clone()))]);
+        let mut layers = Layers::from_preset(&self.preset)?;
+        layers.add(layer, &format!("sweep {}", self.name))?;
+        let config = layers.finish()?;
+        let data = Value::try_from(config.task.data)?;
+        resolve::insert(&mut self.fixed, "task.data", data).map_err(bad)
     }
 
     /// Reads a sweep file; `place` names it in errors, `name` is its name unless it has one.
@@ -84,10 +109,10 @@ impl SweepSpec {
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(format!("name = {name:?}: expected 1 to 64 letters, digits, - and _"));
         }
-        let preset = text(&mut table, "preset")?.unwrap_or_else(|| "paper".to_owned());
+        let preset = text(&mut table, "preset")?;
+        let preset = preset.unwrap_or_else(|| resolve::default_preset(&table).to_owned());
         let base = Layers::from_preset(&preset).map_err(|error| error.to_string())?;
-        let base = base.finish().map_err(|error| error.to_string())?;
-        let base = Table::try_from(base).map_err(|error| error.to_string())?;
+        let base = Table::try_from(base.config()).map_err(|error| error.to_string())?;
         let models = match table.remove("models") {
             None => vec!["nap".to_owned()],
             Some(models) => read_models(&models)?,
@@ -247,6 +272,7 @@ impl Restrictions {
             resolve::insert(&mut spec.fixed, &key, resolve::value(value.trim())).map_err(wrong)?;
             spec.check_keys().map_err(wrong)?;
         }
+        spec.look_at_data()?;
         Ok(spec)
     }
 }

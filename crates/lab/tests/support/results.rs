@@ -30,7 +30,12 @@ pub fn record(config: &RunConfig, accuracies: &[f64]) -> RunRecord {
         train_loss: 1.0,
         train_accuracy: accuracy / 2.0,
         train_cases: vec![accuracy / 2.0; cases],
-        validation: Evaluation { loss: 1.0, accuracy, cases: vec![accuracy; cases] },
+        validation: Evaluation {
+            loss: 1.0,
+            accuracy,
+            cases: vec![accuracy; cases],
+            macro_f1: None,
+        },
         diverged: false,
     };
     let history: Vec<_> = accuracies.iter().enumerate().map(epoch).collect();

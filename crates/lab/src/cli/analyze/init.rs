@@ -136,8 +136,15 @@ fn configurations(args: &Args) -> anyhow::Result<Vec<Vec<RunConfig>>> {
     let (models, lengths) = args.options.lists();
     let models = models.unwrap_or_else(|| FAMILIES.map(|family| family.name.to_owned()).to_vec());
     let lengths = lengths.unwrap_or_else(|| MODEL_LENGTHS.map(str::to_owned).to_vec());
-    let configuration =
-        |model: &String, length: &String| args.options.with(model, length, "paper").resolve();
+    let configuration = |model: &String, length: &String| {
+        let config = args.options.with(model, length, "paper").resolve()?;
+        match config.task.name.is_own() {
+            false => Ok(config),
+            true => {
+                Err(bad("analyze init draws sequences itself: expected --task cases, mode or lg"))
+            }
+        }
+    };
     models
         .iter()
         .map(|model| lengths.iter().map(|length| configuration(model, length)).collect())

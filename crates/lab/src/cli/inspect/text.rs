@@ -19,7 +19,7 @@ const CELLS: usize = 24;
 pub fn text(shown: &Shown) -> String {
     let mut text = format!("{}: {}\n", shown.path.display(), shown.headline());
     text += &format!("\nSequence of {} tokens, {}:\n", shown.tokens.len(), shown.origin);
-    text += &wrapped(shown.tokens.iter().map(u32::to_string));
+    text += &wrapped(shown.tokens.iter().map(|&id| shown.token(id)));
     for mark in shown.marks.iter().filter(|mark| !mark.positions.is_empty()) {
         let places = mark.positions.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         text += &format!("  {:7} at {places}\n", mark.name);
