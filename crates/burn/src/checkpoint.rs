@@ -101,6 +101,7 @@ fn config(architecture: &Architecture) -> Result<EncoderConfig, LoadError> {
         .with_epsilon(*epsilon)
         .with_logit_scale(*scale);
     Ok(EncoderConfig::new(vocab, layer, architecture.layers, max_length, readout)
+        .with_classes(Some(architecture.classes))
         .with_positions(architecture.positions == Positions::Learned))
 }
 
