@@ -90,6 +90,7 @@ fn wrong_parts_and_places_are_refused() {
     assert!(refusal(&["--seeds", "0"]).contains("--seeds"));
     fs::write(dir.path().join("file"), "x").unwrap();
     assert!(refusal(&["--out", "file"]).contains("file"));
+    assert!(refusal(&["--with", "file"]).contains("no records"));
     assert!(!dir.path().join("reproduction").exists(), "nothing was begun");
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use nap_engine::train::NUMERICS_VERSION;
 use serde_json::json;
 
 use super::sweep::{Execution, compute_share};
@@ -81,14 +82,19 @@ pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     // Only the claims go to standard output then.
     args.execution.quiet |= args.json;
     let mut places: Vec<PathBuf> = Vec::new();
-    for grid in &parts {
+    for (begun, grid) in parts.iter().enumerate() {
+        let left = time.map(|time| time.saturating_sub(started.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            note(format!("the time is up: {} sweeps were not begun\n", parts.len() - begun));
+            break;
+        }
         let path = args.out.join(&grid.spec.name);
         let dir = SweepDir::create(&path, &grid.spec)?;
         take_over(&dir, grid, &known)?;
         if !places.contains(&path) {
             places.push(path);
         }
-        args.execution.time = time.map(|time| time.saturating_sub(started.elapsed()));
+        args.execution.time = left;
         let one = compute_share(&dir, grid, None, &args.execution, stop.clone())?;
         if stop.load(Ordering::Relaxed) {
             return Ok(one);
@@ -103,6 +109,7 @@ pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
 
 /// The page and the claims.
 fn conclude(args: &Args, places: &[PathBuf]) -> anyhow::Result<()> {
+    note("the claims that need no training: a few seconds, beyond --time\n");
     let mut all = claims::of_analysis();
     let mut page = None;
     let ended = |path: &PathBuf| {
@@ -115,6 +122,8 @@ fn conclude(args: &Args, places: &[PathBuf]) -> anyhow::Result<()> {
         let results = report::write(&places, false, &out, args.json)?;
         all.extend(claims::of_results(&results));
         page = Some(out);
+    } else {
+        note("no run has ended: nothing can be said of claims about trained models\n");
     }
     if args.json {
         let page = page.map(|page| page.display().to_string());
@@ -176,6 +185,14 @@ fn passed_on(paths: &[PathBuf]) -> anyhow::Result<Journal> {
     let mut journal = Journal::default();
     for path in paths {
         let part = export::read(path)?;
+        if part.runs.is_empty() {
+            let why = part.notes.first().map_or(String::new(), |note| format!(" ({note})"));
+            return Err(bad(format!(
+                "--with {}: no records of numerics version {NUMERICS_VERSION}{why}: expected what \
+                 nap export --records writes, or a directory of results",
+                path.display()
+            )));
+        }
         part.notes.iter().for_each(|text| note(format!("note: {text}\n")));
         journal.merge(part);
     }
@@ -200,26 +217,28 @@ fn take_over(dir: &SweepDir, grid: &Grid, known: &Journal) -> anyhow::Result<()>
     Ok(())
 }
 
-/// How long to measure this machine's speed for each part.
-const CALIBRATION: Duration = Duration::from_millis(150);
+/// How long to measure this machine's speed.
+const CALIBRATION: Duration = Duration::from_secs(3);
 
 /// `nap reproduce --list`.
 fn list(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs = workers::number(None);
-    let mut text = format!(
-        "Parts of the paper, and the time they take here on {jobs} cores, without what is done in \
-         {}. A sweep gives maps, learning curves and robustness curves.\n\n{:18} {:>6} {:>6}  {:>12}  {:>11}  shows\n",
+    let slowness = slowness(jobs)?;
+    print(format!(
+        "Parts of the paper, and about the time they take here on {jobs} cores, without what is \
+         done in {}.\nA sweep gives maps, learning curves and robustness curves.\n\n\
+         {:18} {:>6} {:>6}  {:>12}  {:>11}  shows\n",
         args.out.display(),
         "name",
         "runs",
         "done",
         "operations",
         "time here"
-    );
+    ))?;
     let mut total = Totals::default();
     for figure in figures() {
-        let part = totals(figure, args, jobs)?;
-        text += &part.line(&figure.name, jobs, &figure.shows);
+        let part = totals(figure, args, slowness)?;
+        print(part.line(&figure.name, jobs, &figure.shows))?;
         if ![QUICK, "headline"].contains(&figure.name.as_str()) {
             total.runs += part.runs;
             total.done += part.done;
@@ -227,11 +246,24 @@ fn list(args: &Args) -> anyhow::Result<ExitCode> {
             total.seconds += part.seconds;
         }
     }
-    text += &total.line(ALL, jobs, "every sweep");
-    text += "\nWithout training: nap analyze init (untrained models), nap analyze hull (what \
-             softmax cannot reach).\n";
-    print(text)?;
+    print(total.line(ALL, jobs, "every sweep"))?;
+    print(
+        "\nWithout training: nap analyze init (untrained models), nap analyze hull (what softmax \
+         cannot reach).\nnap plan NAME measures each size of a sweep.\n",
+    )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How much longer than nominally runs take here, by those of the quick part.
+fn slowness(jobs: usize) -> anyhow::Result<f64> {
+    let mut runs = Vec::new();
+    for spec in find(&[QUICK.to_owned()])?.iter().flat_map(|figure| &figure.sweeps) {
+        runs.extend(Grid::new(spec)?.runs);
+    }
+    let runs: Vec<&PlannedRun> = runs.iter().collect();
+    let seconds = estimate(&runs, jobs, workers::free_memory(), CALIBRATION).seconds;
+    let nominal: f64 = runs.iter().map(|run| run.nominal_seconds()).sum();
+    Ok(seconds.iter().sum::<f64>() / nominal)
 }
 
 #[derive(Default)]
@@ -254,23 +286,30 @@ impl Totals {
     }
 }
 
-fn totals(figure: &Figure, args: &Args, jobs: usize) -> anyhow::Result<Totals> {
+fn totals(figure: &Figure, args: &Args, slowness: f64) -> anyhow::Result<Totals> {
     let mut totals = Totals::default();
     for spec in &figure.sweeps {
         let mut spec = restricted(spec, args)?;
         let journal = SweepDir::at(&place(&args.out, &spec)).journal()?;
-        // Seeds take the same time; that of one is quicker to estimate.
-        let repeated = if journal.runs.is_empty() { spec.seeds.len() } else { 1 };
-        spec.seeds.truncate(spec.seeds.len() / repeated);
+        // A run takes as long with any seed and learning rate: one of each will do.
+        let mut repeated = 1;
+        if journal.runs.is_empty() {
+            repeated = spec.seeds.len();
+            spec.seeds.truncate(1);
+            if let Some(rate) = spec.rate_index() {
+                repeated *= spec.axes[rate].values.len();
+                spec.axes[rate].values.truncate(1);
+            }
+        }
         let grid = Grid::new(&spec)?;
-        let to_do: Vec<&PlannedRun> =
-            grid.runs.iter().filter(|run| !journal.runs.contains_key(&run.id)).collect();
-        let estimate = estimate(&to_do, jobs, workers::free_memory(), CALIBRATION);
+        let to_do = grid.runs.iter().filter(|run| !journal.runs.contains_key(&run.id));
         totals.runs += repeated * grid.runs.len();
-        totals.done += grid.runs.len() - to_do.len();
-        let flops = to_do.iter().map(|run| run.cost.flops()).sum::<f64>();
-        totals.flops += repeated as f64 * flops;
-        totals.seconds += repeated as f64 * estimate.seconds.iter().sum::<f64>();
+        totals.done += grid.runs.len();
+        for run in to_do {
+            totals.done -= 1;
+            totals.flops += repeated as f64 * run.cost.flops();
+            totals.seconds += repeated as f64 * slowness * run.nominal_seconds();
+        }
     }
     Ok(totals)
 }
