@@ -13,7 +13,6 @@ use crate::data::names::Encoder;
 use crate::data::records::{Record, Records, Tokenize};
 use crate::error::bad;
 use crate::output::Closed;
-use crate::record::number;
 use crate::run_dir::read_checkpoint;
 
 /// Answer sequences with a model of your own data.
@@ -88,9 +87,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A class as the key of an object.
+/// A class as the key of an object, with its colon.
 fn key(label: &Label) -> serde_json::Result<String> {
-    serde_json::to_string(&label.to_string())
+    Ok(serde_json::to_string(&label.to_string())? + ":")
 }
 
 /// The token ids of the next record.
@@ -166,9 +165,10 @@ impl Lines<'_> {
                 let brackets = if keys.is_empty() { ["[", "]"] } else { ["{", "}"] };
                 list(out, brackets, row.iter().enumerate(), |out, (class, &p)| {
                     if let Some(key) = keys.get(class) {
-                        write!(out, "{key}:")?;
+                        out.write_all(key.as_bytes())?;
                     }
-                    Ok(serde_json::to_writer(out, &number(f64::from(p)))?)
+                    // A NaN becomes null.
+                    Ok(serde_json::to_writer(out, &f64::from(p))?)
                 })
             })?;
         }
