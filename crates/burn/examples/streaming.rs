@@ -68,7 +68,7 @@ fn main() {
         let softmax_time = microseconds(|| softmax_step(&mha, x.clone(), [&keys, &values]));
         println!(
             "| {tokens} | {nap_time:.0} | {:.0} | {softmax_time:.0} | {:.0} |",
-            kib(HEADS * 2 * HEAD_WIDTH * (HEAD_WIDTH + 1)),
+            kib(state.num_elements()),
             kib(2 * tokens * WIDTH),
         );
     }

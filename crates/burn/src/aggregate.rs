@@ -65,7 +65,7 @@ impl Rule {
     }
 
     /// The aggregate `[batch, heads, queries, d_k]` in time linear in the lengths; the mask is
-    /// one of keys, `[batch, 1, keys, 1]`.
+    /// one of keys, `[batch, 1, keys, 1]`, whose values are 0.
     pub fn linear(
         &self,
         query: Tensor<4>,
@@ -73,21 +73,21 @@ impl Rule {
         value: Tensor<4>,
         mask: Option<Tensor<4, Bool>>,
     ) -> Tensor<4> {
-        let (centred, value, covariance) = match mask {
+        let (centred, covariance) = match mask {
             None => {
                 let centred = key.clone() - key.mean_dim(2);
                 let n = centred.dims()[2] as f64;
                 let covariance = centred.clone().transpose().matmul(centred.clone());
                 // Not `div_scalar`, whose gradient burn 0.22 rounds to f32.
-                (centred, value, covariance.mul_scalar(1.0 / n))
+                (centred, covariance.mul_scalar(1.0 / n))
             }
             Some(mask) => {
                 let count = count_kept(&key, &mask, 2);
                 let key = key.mask_fill(mask.clone(), 0);
                 let mean = key.clone().sum_dim(2) / count.clone();
-                let centred = (key - mean).mask_fill(mask.clone(), 0);
+                let centred = (key - mean).mask_fill(mask, 0);
                 let covariance = centred.clone().transpose().matmul(centred.clone());
-                (centred, value.mask_fill(mask, 0), covariance / count)
+                (centred, covariance / count)
             }
         };
         let cross = centred.transpose().matmul(value.clone());
@@ -115,4 +115,22 @@ fn deviation(variance: Tensor<4>) -> Tensor<4> {
 fn count_kept(like: &Tensor<4>, mask: &Tensor<4, Bool>, dim: usize) -> Tensor<4> {
     let ones = Tensor::<4>::ones(mask.shape(), (&like.device(), like.dtype()));
     ones.mask_fill(mask.clone(), 0).sum_dim(dim).clamp_min(1)
+}
+
+/// Sums over keys cost `d_k^2 (n1 + n2)`, all pairs `d_k n1 n2`.
+pub(crate) fn linear_is_cheaper(n1: usize, n2: usize, d_k: usize) -> bool {
+    n1 * n2 > d_k * (n1 + n2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::linear_is_cheaper;
+
+    #[test]
+    fn the_linear_form_is_taken_above_two_widths_of_a_head() {
+        assert!(!linear_is_cheaper(32, 32, 16));
+        assert!(linear_is_cheaper(33, 33, 16));
+        // One query is no reason to sum up all keys' products, whatever their number.
+        assert!(!linear_is_cheaper(1, 100_000, 16));
+    }
 }

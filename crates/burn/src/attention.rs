@@ -8,7 +8,7 @@ use burn::nn::{
 };
 use burn::tensor::{Bool, Device, Tensor, assert_shape};
 
-use crate::aggregate::Rule;
+use crate::aggregate::{Rule, linear_is_cheaper};
 use crate::causal::NapState;
 
 /// LayerNorm's epsilon in the paper's models, inside the square root.
@@ -21,7 +21,8 @@ pub enum AttentionForm {
     /// in self-attention.
     Auto,
     /// Linear time, wherever it exists: without attention mask, without active dropout, and where
-    /// the weights are not asked for.
+    /// the weights are not asked for. In f32 it loses digits where a query's logits deviate far
+    /// less than |q| times the keys' largest deviation.
     Linear,
     /// All pairs of positions.
     Quadratic,
@@ -104,8 +105,10 @@ pub struct NormalizedAttentionConfig {
 ///
 /// # Differs from burn's `MultiHeadAttention`
 ///
-/// - Weights may be negative and do not sum to 1, and `context` grows with the root of the number
-///   of keys: follow the layer by a LayerNorm, or set `inner_norm`.
+/// - Weights may be negative and do not sum to 1, and `context` grows with the number n of keys:
+///   like sqrt(n) where values are unrelated to keys, like n in self-attention of many tokens, where
+///   both are linear in the same input, and wherever b is not 0. Set `inner_norm`, or follow the
+///   layer by a LayerNorm.
 /// - The output's `weights` are there where asked for; otherwise they may never have been computed.
 ///
 /// Source: O. Richter and R. Wattenhofer, "Normalized Attention Without Probability Cage",
@@ -235,13 +238,15 @@ impl NapInput {
         Self { query, key, value, mask_pad: None, mask_attn: None, weights: false }
     }
 
-    /// Leaves keys out, where true: `[batch, n2]`.
+    /// Leaves keys out, where true: `[batch, n2]`, or `[1, n2]` for all sequences. Nothing in them
+    /// or their values, not even NaN, changes what others' queries find.
     pub fn mask_pad(mut self, mask_pad: Tensor<2, Bool>) -> Self {
         self.mask_pad = Some(mask_pad);
         self
     }
 
-    /// Leaves keys out for single queries, where true: `[batch, n1, n2]`.
+    /// Leaves keys out for single queries, where true: `[batch, n1, n2]`, or `[1, n1, n2]` for all
+    /// sequences.
     pub fn mask_attn(mut self, mask_attn: Tensor<3, Bool>) -> Self {
         self.mask_attn = Some(mask_attn);
         self
@@ -280,31 +285,44 @@ impl NormalizedAttention {
         assert_shape!(query, [_, _, self.d_model]);
         assert_shape!(key, [batch, _, self.d_model]);
         assert_shape!(value, [batch, n2, self.d_model]);
-        if let Some(mask_pad) = &mask_pad {
-            assert_shape!(mask_pad, [batch, n2]);
+        if n2 == 0 {
+            let zeros = |last| {
+                let shape = [batch, self.n_heads, n1, last];
+                Tensor::zeros(shape, (&query.device(), query.dtype()))
+            };
+            let context = self.finish(zeros(self.d_k));
+            return NapOutput { weights: asked.then(|| zeros(0)), context };
         }
-        let [query, key, value] = self.project(query, key, value);
-        let cheaper = match self.form {
-            AttentionForm::Auto => n1 * n2 > self.d_k * (n1 + n2),
+        let mask_pad = mask_pad.map(|mask| {
+            let mask = for_all(mask, batch);
+            assert_shape!(mask, [batch, n2]);
+            mask.unsqueeze_dims::<4>(&[1, 3])
+        });
+        let mask_attn = mask_attn.map(|mask| {
+            let mask = for_all(mask, batch);
+            assert_shape!(mask, [batch, n1, n2]);
+            mask.unsqueeze_dim::<4>(1)
+        });
+        let [query, key, mut value] = self.project(query, key, value);
+        if let Some(mask_pad) = &mask_pad {
+            // A weight of 0 does not silence a value that is no number.
+            value = value.mask_fill(mask_pad.clone(), 0);
+        }
+        let linear = match self.form {
+            AttentionForm::Auto => linear_is_cheaper(n1, n2, self.d_k),
             AttentionForm::Linear => true,
             AttentionForm::Quadratic => false,
         };
-        if cheaper && !asked && mask_attn.is_none() && !self.drops(&query) {
-            let mask = mask_pad.map(|mask| mask.reshape([batch, 1, n2, 1]));
-            let pooled = self.rule().linear(query, key, value, mask);
+        if linear && !asked && mask_attn.is_none() && !self.drops(&query) {
+            let pooled = self.rule().linear(query, key, value, mask_pad);
             return NapOutput { weights: None, context: self.finish(pooled) };
         }
-        let mask_pad = mask_pad.map(|mask| mask.reshape([batch, 1, 1, n2]));
-        let mask = match mask_attn {
-            None => mask_pad,
-            Some(mask_attn) => {
-                assert_shape!(mask_attn, [batch, n1, n2]);
-                let mask_attn = mask_attn.reshape([batch, 1, n1, n2]);
-                Some(match mask_pad {
-                    Some(mask_pad) => mask_attn.bool_or(mask_pad.expand([batch, 1, n1, n2])),
-                    None => mask_attn,
-                })
+        let mask_pad = mask_pad.map(Tensor::transpose);
+        let mask = match (mask_attn, mask_pad) {
+            (Some(mask_attn), Some(mask_pad)) => {
+                Some(mask_attn.bool_or(mask_pad.expand([batch, 1, n1, n2])))
             }
+            (mask_attn, mask_pad) => mask_attn.or(mask_pad),
         };
         let weights = self.rule().weights(query.matmul(key.transpose()), mask);
         let weights = self.dropout.forward(weights);
@@ -338,6 +356,9 @@ impl NormalizedAttention {
     /// Causal self-attention of tokens that follow those in the state: one when decoding, the
     /// whole prompt to begin with. Time and memory do not depend on how many came before.
     ///
+    /// Takes the new tokens only. A loop around burn's `forward_cache`, which passes the whole
+    /// sequence so far each time, has to be changed: here it would count old tokens again.
+    ///
     /// Dropout is never applied.
     ///
     /// # Shapes
@@ -345,7 +366,8 @@ impl NormalizedAttention {
     /// - result: `[batch, n, d_model]`
     ///
     /// # Panics
-    /// If the last axis is not `d_model`, there are no tokens, or the batch is not the state's.
+    /// If the last axis is not `d_model`, there are no tokens, or batch, heads or width of a head
+    /// are not the state's.
     pub fn step(&self, x: Tensor<3>, state: &mut NapState) -> Tensor<3> {
         assert_shape!(x, [_, _, self.d_model]);
         let [query, key, value] = self.project(x.clone(), x.clone(), x);
@@ -389,4 +411,9 @@ impl NormalizedAttention {
         }
         self.output.forward(x)
     }
+}
+
+/// The mask of each sequence, of one for all.
+fn for_all<const D: usize>(mask: Tensor<D, Bool>, batch: usize) -> Tensor<D, Bool> {
+    if mask.dims()[0] == 1 { mask.repeat_dim(0, batch) } else { mask }
 }

@@ -7,7 +7,7 @@ use nap_engine::config::{NormPlacement, Positions};
 use nap_engine::model::architecture::{Architecture, Block};
 use nap_engine::train::Trained;
 
-use crate::{AttentionForm, Encoder, EncoderConfig, EncoderLayerConfig};
+use crate::{Encoder, EncoderConfig, EncoderLayerConfig};
 
 /// Why a checkpoint cannot be used, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,9 +99,9 @@ fn config(architecture: &Architecture) -> Result<EncoderConfig, LoadError> {
         .with_gain(*gain)
         .with_bias(*bias)
         .with_epsilon(*epsilon)
-        .with_logit_scale(*scale)
-        .with_form(AttentionForm::Auto);
+        .with_logit_scale(*scale);
     Ok(EncoderConfig::new(vocab, layer, architecture.layers, max_length, readout)
+        .with_classes(Some(architecture.classes))
         .with_positions(architecture.positions == Positions::Learned))
 }
 

@@ -156,7 +156,7 @@ impl EncoderLayer {
     /// - result: `[batch, n, d_model]`
     ///
     /// # Panics
-    /// If the last axis is not `d_model`, or the batch is not the state's.
+    /// As [`NormalizedAttention::step`].
     pub fn step(&self, x: Tensor<3>, state: &mut NapState) -> Tensor<3> {
         let pooled = self.attention.step(x.clone(), state);
         self.add_blocks(x, pooled)
@@ -183,6 +183,9 @@ pub struct EncoderConfig {
     pub max_length: usize,
     /// How logits are read from the last layer's tokens.
     pub readout: Readout,
+    /// Number of classes C of a read-out of classes. Default: `vocab`.
+    #[config(default = "None")]
+    pub classes: Option<usize>,
     /// Learned positions. Default: false, which makes a sequence a set.
     #[config(default = false)]
     pub positions: bool,
@@ -204,7 +207,7 @@ pub struct Encoder {
     pub dropout: Dropout,
     /// The layers.
     pub layers: Vec<EncoderLayer>,
-    /// d to 1, N or V, as the read-out needs.
+    /// d to 1, N or C, as the read-out needs.
     pub head: Linear,
     /// How logits are read from the last layer's tokens.
     #[module(skip)]
@@ -221,7 +224,9 @@ impl EncoderConfig {
         let width = match self.readout {
             Readout::PerToken => 1,
             Readout::FirstTokenPosition | Readout::EachTokenPosition => self.max_length,
-            Readout::FirstTokenClass => self.vocab,
+            Readout::FirstTokenClass | Readout::EachTokenClass => {
+                self.classes.unwrap_or(self.vocab)
+            }
         };
         let embedding = EmbeddingConfig::new(self.vocab, d).with_initializer(initializer.clone());
         Encoder {
@@ -245,7 +250,8 @@ impl Encoder {
     /// | per token | 1 | n positions, a logit from each token |
     /// | first token, position | 1 | n positions |
     /// | each token, position | n | n positions |
-    /// | first token, class | 1 | V tokens |
+    /// | first token, class | 1 | C classes |
+    /// | each token, class | n | C classes |
     ///
     /// # Shapes
     /// - tokens, mask_pad: `[batch, n]`
@@ -303,6 +309,7 @@ impl Encoder {
             Readout::FirstTokenPosition => self.head.forward(first(x)).narrow(2, 0, n),
             Readout::EachTokenPosition => self.head.forward(x).narrow(2, 0, n),
             Readout::FirstTokenClass => self.head.forward(first(x)),
+            Readout::EachTokenClass => self.head.forward(x),
         }
     }
 }

@@ -52,3 +52,8 @@ pub use attention::{
 pub use causal::NapState;
 pub use checkpoint::LoadError;
 pub use encoder::{Encoder, EncoderConfig, EncoderLayer, EncoderLayerConfig, Readout};
+
+/// The guide's programs, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/burn.md")]
+struct Guide;

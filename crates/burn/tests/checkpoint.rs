@@ -7,8 +7,10 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use common::{error, numbers, parameters, stream};
 use nap_burn::Encoder;
 use nap_engine::config::{
-    Auto, CasesReadout, LogitScale, NormPlacement, Positions, RunConfig, TaskName,
+    Auto, CasesReadout, LogitScale, NormPlacement, Positions, Precision, Readout, RunConfig,
+    TaskName,
 };
+use nap_engine::model::architecture::Architecture;
 use nap_engine::model::{Model, family};
 use nap_engine::task::Batch;
 use nap_engine::train::{Trained, Trainer};
@@ -38,19 +40,28 @@ fn trained(config: RunConfig) -> Trainer {
 
 /// The engine's logits and the encoder's.
 fn both(bytes: &[u8], length: usize) -> [Vec<f64>; 2] {
-    let trained = Trained::read(bytes).expect("a checkpoint");
+    let Trained { architecture, parameters, .. } = Trained::read(bytes).expect("a checkpoint");
+    let encoder = Encoder::from_checkpoint(bytes, &Device::flex()).expect("an encoder");
+    logits(&encoder, &architecture, &parameters, length)
+}
+
+fn logits(
+    encoder: &Encoder,
+    architecture: &Architecture,
+    parameters: &[f32],
+    length: usize,
+) -> [Vec<f64>; 2] {
     let (s, batch) = (&mut stream(length as u64), 3);
-    let vocab = trained.architecture.vocab as u32;
+    let vocab = architecture.vocab as u32;
     let tokens: Vec<u32> = (0..batch * length).map(|_| s.below(vocab)).collect();
-    let precision = trained.config.train.precision;
-    let mut model = Model::<f32>::new(trained.architecture.clone(), length, precision);
+    let mut model = Model::<f32>::new(architecture.clone(), length, Precision::F32);
     let mut logits = Vec::new();
     let ids: Vec<i64> = tokens.iter().map(|&x| x.into()).collect();
-    let input = Batch { tokens, length, targets: vec![0; batch * length], mask: None };
-    model.logits(&trained.parameters, &input, &mut logits);
+    let input =
+        Batch { tokens, length, targets: vec![0; batch * length], weights: None, mask: None };
+    model.logits(parameters, &input, &mut logits);
 
     let device = Device::flex();
-    let encoder = Encoder::from_checkpoint(bytes, &device).expect("an encoder");
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, length]), &device);
     let ours = numbers(encoder.forward(ids, None));
     [logits.into_iter().map(f64::from).collect(), ours]
@@ -76,6 +87,24 @@ fn checkpoints_give_the_engines_logits() {
             let error = error(&ours, &engine);
             assert!(error < 2e-5, "{:?} at length {length}: {error:.1e}", config.task);
         }
+    }
+}
+
+/// Fewer classes than tokens, for the sequence and for each token.
+#[test]
+fn classes_are_read_as_the_engine_does() {
+    let RunConfig { model, .. } = config(TaskName::Mode);
+    for readout in [Readout::FirstTokenClass, Readout::EachTokenClass] {
+        let architecture = Architecture::from_parts(&model, Positions::Learned, 70, 5, 40, readout);
+        let architecture = architecture.expect("a model");
+        let s = &mut stream(1);
+        let parameters: Vec<f32> =
+            (0..architecture.parameter_count()).map(|_| 0.4 * s.normal() as f32).collect();
+        let encoder = Encoder::from_parameters(&architecture, &parameters, &Device::flex());
+        let encoder = encoder.expect("an encoder");
+        let [engine, ours] = logits(&encoder, &architecture, &parameters, 30);
+        let error = error(&ours, &engine);
+        assert!(error < 2e-5, "{readout:?}: {error:.1e}");
     }
 }
 

@@ -4,6 +4,7 @@
 mod common;
 
 use burn::module::Param;
+use burn::nn::Linear;
 use burn::tensor::{Bool, Device, FloatDType, Tensor, TensorData};
 use common::{
     Naive, assert_close, error, gradient, numbers, parameters, pick, random, randomised, stream,
@@ -63,19 +64,21 @@ fn the_layer_equals_plain_loops() {
         // Now and then everything is masked.
         let (padded, hidden) = (s.coin(), s.coin());
         let share = pick(s, &[0.1, 0.3, 0.8]);
+        // Of each sequence, or of all.
+        let (pads, attns) = (pick(s, &[1, batch]), pick(s, &[1, batch]));
         let mut draw = |n: usize, on: bool| -> Vec<bool> {
             (0..n).map(|_| on && s.uniform() < share).collect()
         };
-        let (pad, attn) = (draw(batch * n2, padded), draw(batch * n1 * n2, hidden));
+        let (pad, attn) = (draw(pads * n2, padded), draw(attns * n1 * n2, hidden));
         let mut input = match own {
             true => NapInput::self_attn(query.clone()),
             false => NapInput::new(query.clone(), key.clone(), value.clone()),
         };
         if padded {
-            input = input.mask_pad(mask(&pad, [batch, n2]));
+            input = input.mask_pad(mask(&pad, [pads, n2]));
         }
         if hidden {
-            input = input.mask_attn(mask(&attn, [batch, n1, n2]));
+            input = input.mask_attn(mask(&attn, [attns, n1, n2]));
         }
 
         let naive = Naive::of(&layer);
@@ -84,7 +87,9 @@ fn the_layer_equals_plain_loops() {
         for b in 0..batch {
             let (one, all) = (b * n1 * d..(b + 1) * n1 * d, b * n2 * d..(b + 1) * n2 * d);
             let inputs = [&query[one], &key[all.clone()], &value[all]];
-            let kept = |i: usize, j: usize| !pad[b * n2 + j] && !attn[(b * n1 + i) * n2 + j];
+            let kept = |i: usize, j: usize| {
+                !pad[b % pads * n2 + j] && !attn[(b % attns * n1 + i) * n2 + j]
+            };
             let (w, x) = naive.forward(inputs, kept);
             weights.extend(w);
             context.extend(x);
@@ -94,10 +99,10 @@ fn the_layer_equals_plain_loops() {
             let plain = layer.forward(input.clone());
             assert!(plain.weights.is_none());
             let what = format!("seed {seed} {form:?}");
-            assert_close(&what, &numbers(plain.context), &context, 1e-9);
+            assert_close(&what, &numbers(plain.context), &context, 1e-11);
             let asked = layer.forward(input.clone().with_weights());
-            assert_close(&what, &numbers(asked.weights.expect("weights")), &weights, 1e-9);
-            assert_close(&what, &numbers(asked.context), &context, 1e-9);
+            assert_close(&what, &numbers(asked.weights.expect("weights")), &weights, 1e-11);
+            assert_close(&what, &numbers(asked.context), &context, 1e-11);
         }
     }
 }
@@ -176,6 +181,31 @@ fn gradients_equal_finite_differences() {
 }
 
 #[test]
+fn gradients_of_cross_attention_equal_finite_differences() {
+    let s = &mut stream(6);
+    let layer = layer(s, 2, 2);
+    // 3 queries, 5 keys and 5 values, one after the other.
+    let shape = [2, 13, 4];
+    let x = numbers(random(s, shape, &device()));
+    let pad: Vec<bool> = (0..10).map(|i| i == 3 || i == 5).collect();
+    let attn: Vec<bool> = (0..30).map(|i| i % 4 == 1).collect();
+    let input = |x: Tensor<3>| {
+        let [query, key, value] =
+            [(0, 3), (3, 5), (8, 5)].map(|(at, n)| x.clone().narrow(1, at, n));
+        NapInput::new(query, key, value).mask_pad(mask(&pad, [2, 5]))
+    };
+    let run = |layer: &NormalizedAttention, x: Tensor<3>| layer.forward(input(x)).context;
+    let [linear, quadratic] = FORMS.map(|form| {
+        checked_slopes(&format!("{form:?}"), &with_form(layer.clone(), form), &x, shape, &run)
+    });
+    assert_close("forms", &linear, &quadratic, 1e-11);
+    let run = |layer: &NormalizedAttention, x: Tensor<3>| {
+        layer.forward(input(x).mask_attn(mask(&attn, [2, 3, 5]))).context
+    };
+    checked_slopes("both masks", &layer, &x, shape, &run);
+}
+
+#[test]
 fn causal_gradients_equal_finite_differences() {
     let s = &mut stream(5);
     let (layer, shape) = (layer(s, 2, 2), [1, 7, 4]);
@@ -188,6 +218,11 @@ fn causal_gradients_equal_finite_differences() {
     // Through the state.
     let run = |layer: &NormalizedAttention, x: Tensor<3>| in_steps(layer, x, &[3, 1, 1, 2]);
     checked_slopes("steps", &layer, &x, shape, &run);
+    // From one chunk of 64 to the next.
+    let (layer, shape) = (self::layer(s, 1, 2), [1, 67, 2]);
+    let x = numbers(random(s, shape, &device()));
+    let run = |layer: &NormalizedAttention, x: Tensor<3>| layer.forward_causal(x);
+    checked_slopes("chunks", &layer, &x, shape, &run);
 }
 
 /// Causal attention of so many tokens at a time.
@@ -217,20 +252,20 @@ fn causal_forms_equal_plain_loops_and_each_other() {
         let what = format!("causal n {n}");
         for form in FORMS {
             let layer = with_form(layer.clone(), form);
-            assert_close(&what, &numbers(layer.forward_causal(x.clone())), &expected, 1e-9);
+            assert_close(&what, &numbers(layer.forward_causal(x.clone())), &expected, 1e-11);
         }
         let mut lengths = Vec::new();
         while lengths.iter().sum::<usize>() < n {
             let rest = n - lengths.iter().sum::<usize>();
             lengths.push(pick(s, &[1, 1, 2, 7, 100]).min(rest));
         }
-        assert_close(&what, &numbers(in_steps(&layer, x.clone(), &lengths)), &expected, 1e-9);
+        assert_close(&what, &numbers(in_steps(&layer, x.clone(), &lengths)), &expected, 1e-11);
 
         let run = |layer: &NormalizedAttention, x: Tensor<3>| layer.forward_causal(x);
         let shape = [batch, n, d];
         let [linear, quadratic] =
             FORMS.map(|form| slopes(&with_form(layer.clone(), form), &flat, shape, &run));
-        assert_close(&what, &linear, &quadratic, 1e-9);
+        assert_close(&what, &linear, &quadratic, 1e-11);
     }
 }
 
@@ -269,7 +304,7 @@ fn the_key_bias_has_no_effect_and_no_gradient() {
         for form in FORMS {
             let [layer, moved] = [&layer, &moved].map(|layer| with_form(layer.clone(), form));
             let out = run(&layer);
-            assert_close("a key bias", &numbers(run(&moved)), &numbers(out.clone()), 1e-9);
+            assert_close("a key bias", &numbers(run(&moved)), &numbers(out.clone()), 1e-11);
             let factors = random(s, out.dims(), &device());
             let gradients = (out * factors).sum().backward();
             let of = |param: &Option<Param<Tensor<1>>>| {
@@ -304,14 +339,19 @@ fn rows_without_deviation_are_defined_and_so_are_their_gradients() {
         let run = |layer: &NormalizedAttention, x: Tensor<3>| {
             layer.forward(NapInput::self_attn(x).mask_pad(mask(pad, [1, n]))).context
         };
-        for form in FORMS {
+        let gradients = FORMS.map(|form| {
             let layer = with_form(layer.clone(), form);
             let gradient = slopes(&layer, x, [1, n, 6], &run);
             assert!(gradient.iter().all(|x| x.is_finite()), "{what} {form:?}");
             let tensor = Tensor::from_data(TensorData::new(x.to_vec(), [1, n, 6]), &device());
             let out = numbers(run(&layer, tensor));
             let (_, expected) = naive.forward([x; 3], |_, j| !pad[j]);
-            assert_close(&format!("{what} {form:?}"), &out, &expected, 1e-9);
+            assert_close(&format!("{what} {form:?}"), &out, &expected, 1e-11);
+            gradient
+        });
+        // Where one token is repeated, rounding decides what deviation is left.
+        if what != "one token repeated" {
+            assert_close(what, &gradients[0], &gradients[1], 1e-11);
         }
     }
     // The first position of a causal layer, and a token repeated.
@@ -323,5 +363,71 @@ fn rows_without_deviation_are_defined_and_so_are_their_gradients() {
             let gradient = slopes(&layer, x, [1, n, 6], &run);
             assert!(gradient.iter().all(|x| x.is_finite()), "causal n {n} {form:?}");
         }
+    }
+}
+
+/// With b instead of the weights: values learn, queries and keys do not; without a key nothing
+/// does but the output's bias.
+#[test]
+fn rows_without_deviation_teach_queries_and_keys_nothing() {
+    let s = &mut stream(10);
+    let layer = randomised(NormalizedAttentionConfig::new(6, 2).init(&device()), s);
+    let [query, key, value] = [3, 2, 2].map(|n| random(s, [1, n, 6], &device()).require_grad());
+    let factors = random(s, [1, 3, 6], &device());
+    let largest = |x: &[f64]| x.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    for form in FORMS {
+        let layer = with_form(layer.clone(), form);
+        let gradients = |pad: [bool; 2]| {
+            let input = NapInput::new(query.clone(), key.clone(), value.clone());
+            let out = layer.forward(input.mask_pad(mask(&pad, [1, 2]))).context;
+            (out * factors.clone()).sum().backward()
+        };
+
+        let one = gradients([false, true]);
+        for linear in [&layer.query, &layer.key] {
+            assert_eq!(largest(&gradient(linear, &one)), 0.0, "{form:?}");
+        }
+        let bias = layer.bias.as_ref().expect("a bias").val();
+        let per_column = bias.reshape([2, 1]).repeat_dim(1, 3).reshape([1, 1, 6]);
+        let back = |linear: &Linear| linear.weight.val().transpose().unsqueeze::<3>();
+        let expected = (factors.clone().sum_dim(1).matmul(back(&layer.output)) * per_column)
+            .matmul(back(&layer.value));
+        let found = numbers(value.grad(&one).expect("a gradient"));
+        assert_close(&format!("{form:?}"), &found[..6], &numbers(expected), 1e-11);
+        assert_eq!(largest(&found[6..]), 0.0, "{form:?}");
+
+        let none = gradients([true, true]);
+        let mut rest = layer.clone();
+        rest.output.bias = None;
+        assert_eq!(largest(&gradient(&rest, &none)), 0.0, "{form:?}");
+        let expected = numbers(factors.clone().sum_dim(1));
+        let found = layer.output.bias.as_ref().expect("a bias").val().grad(&none);
+        assert_close("output bias", &numbers(found.expect("a gradient")), &expected, 1e-11);
+    }
+}
+
+#[test]
+fn padded_keys_may_hold_anything_and_there_may_be_none() {
+    let s = &mut stream(11);
+    let layer = layer(s, 2, 3);
+    let [query, key, value] = [4, 9, 9].map(|n| random(s, [2, n, 6], &device()));
+    let pad: Vec<bool> = (0..18).map(|i| i % 5 == 1).collect();
+    let pad = mask(&pad, [2, 9]);
+    let bad = |x: Tensor<3>| x.mask_fill(pad.clone().reshape([2, 9, 1]), f64::NAN);
+    for form in FORMS {
+        let layer = with_form(layer.clone(), form);
+        let context =
+            |query: &Tensor<3>, key: Tensor<3>, value: Tensor<3>, pad: Tensor<2, Bool>| {
+                let input = NapInput::new(query.clone(), key, value).mask_pad(pad);
+                numbers(layer.forward(input).context)
+            };
+        let expected = context(&query, key.clone(), value.clone(), pad.clone());
+        let found = context(&query, bad(key.clone()), bad(value.clone()), pad.clone());
+        assert_close(&format!("{form:?}"), &found, &expected, 0.0);
+
+        let nothing = || Tensor::<3>::zeros([2, 0, 6], &device());
+        let out = context(&query, nothing(), nothing(), mask(&[], [2, 0]));
+        let naive = Naive::of(&layer);
+        assert_close("no keys", &out, &naive.finish(&[0.0; 6]).repeat(8), 1e-11);
     }
 }

@@ -5,8 +5,10 @@ mod common;
 
 use burn::config::Config;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use common::{Naive, error, numbers, parameters, random, randomised, stream, with_parameters};
+use burn::tensor::{Device, Int, Tensor};
+use common::{
+    Naive, error, gradient, numbers, parameters, random, randomised, stream, with_parameters,
+};
 use nap_burn::{
     AttentionForm, EncoderLayerConfig, NapInput, NapState, NormalizedAttention,
     NormalizedAttentionConfig,
@@ -23,8 +25,11 @@ fn relative(actual: &[f64], expected: &[f64]) -> f64 {
 fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
     let (n, d, device) = (10_000, 16, Device::flex());
     let s = &mut stream(1);
-    let config = NormalizedAttentionConfig::new(d, 2);
-    let layer = randomised(config.init(&device), s);
+    // Without b, whose part of the result would hide errors of deviations.
+    let config = NormalizedAttentionConfig::new(d, 2).with_bias(false);
+    let mut layer = randomised(config.init(&device), s);
+    // Keys away from 0: sums of raw products would cancel.
+    layer.key.bias = Some(Param::from_tensor(Tensor::full([d], 30.0, &device)));
     let x = random(s, [1, n, d], &device);
     let naive = Naive::of(&layer);
     let flat = numbers(x.clone());
@@ -36,16 +41,125 @@ fn ten_thousand_tokens_one_by_one_equal_plain_loops_in_f64() {
         let out = numbers(layer.step(x.clone().narrow(1, t, 1), &mut state));
         let row = t * d..(t + 1) * d;
         let between = relative(&out, &at_once[row.clone()]);
-        assert!(between < 2e-5, "position {t}: steps and chunks differ by {between:.1e}");
+        assert!(between < 4e-6, "position {t}: steps and chunks differ by {between:.1e}");
         if t < 100 || t % 97 == 0 || t + 1 == n {
             let (_, pooled) = naive.attend(&q[row.clone()], &k, &v, |j| j <= t);
             let expected = naive.finish(&pooled);
             let steps = relative(&out, &expected);
             let chunks = relative(&at_once[row], &expected);
-            assert!(steps.max(chunks) < 2e-5, "position {t}: {steps:.1e}, {chunks:.1e}");
+            assert!(steps.max(chunks) < 3e-6, "position {t}: {steps:.1e}, {chunks:.1e}");
+        }
+        if t + 1 == 2_000 || t + 1 == n {
+            let held = 2 * 2 * (2 * 8 * (8 + 1));
+            assert_eq!(state.num_elements(), held, "2 heads of width 8 in memory at {t}");
         }
     }
     assert_eq!(state.tokens(), n);
+}
+
+/// Keys some 35 deviations from 0. The pairs' logits have that offset themselves.
+#[test]
+fn every_form_centres_its_keys() {
+    let (n, d, device) = (300, 16, Device::flex());
+    let s = &mut stream(4);
+    let config = NormalizedAttentionConfig::new(d, 2).with_bias(false);
+    let mut layer = randomised(config.init(&device), s);
+    layer.key.bias = Some(Param::from_tensor(Tensor::full([d], 100.0, &device)));
+    let x = random(s, [1, n, d], &device);
+    let naive = Naive::of(&layer);
+    let flat = numbers(x.clone());
+    let (_, all) = naive.forward([&flat; 3], |_, _| true);
+    let (_, causal) = naive.forward([&flat; 3], |i, j| j <= i);
+    let mut state = NapState::default();
+    let steps = (0..n).map(|t| layer.step(x.clone().narrow(1, t, 1), &mut state)).collect();
+    let found = error(&numbers(Tensor::cat(steps, 1)), &causal);
+    assert!(found < 5e-6, "steps {found:.1e}");
+    let limits = [(AttentionForm::Linear, 2e-5, 2e-6), (AttentionForm::Quadratic, 6e-5, 6e-5)];
+    for (form, limit, causal_limit) in limits {
+        let layer = NormalizedAttention { form, ..layer.clone() };
+        let out = numbers(layer.forward(NapInput::self_attn(x.clone())).context);
+        let found = error(&out, &all);
+        assert!(found < limit, "{form:?} {found:.1e}");
+        let found = error(&numbers(layer.forward_causal(x.clone())), &causal);
+        assert!(found < causal_limit, "causal {form:?} {found:.1e}");
+    }
+}
+
+/// A layer of one head that projects nothing.
+fn identity(width: usize, device: &Device) -> NormalizedAttention {
+    let mut layer = NormalizedAttentionConfig::new(width, 1)
+        .with_query_bias(false)
+        .with_key_bias(false)
+        .with_value_bias(false)
+        .with_output_bias(false)
+        .init(device);
+    for linear in [&mut layer.query, &mut layer.key, &mut layer.value, &mut layer.output] {
+        linear.weight = Param::from_tensor(Tensor::eye(width, device));
+    }
+    layer
+}
+
+/// Queries orthogonal to the one direction in which keys are spread out.
+#[test]
+fn queries_that_see_little_of_the_keys_need_the_quadratic_form() {
+    let (n, width, device) = (256, 32, Device::flex());
+    let s = &mut stream(6);
+    let across = |x: Tensor<3>| x.clone() - x.mean_dim(2);
+    let query = across(random(s, [1, n, width], &device));
+    let along = random(s, [1, n, 1], &device) * (10.0 / (width as f64).sqrt());
+    let key = across(random(s, [1, n, width], &device)) * 0.1 + along;
+    let value = random(s, [1, n, width], &device);
+    let mut layer = identity(width, &device);
+    let inputs = [&query, &key, &value].map(|x| numbers(x.clone()));
+    let (_, expected) = Naive::of(&layer).forward(inputs.each_ref().map(|x| &x[..]), |_, _| true);
+    for (form, limit) in [(AttentionForm::Linear, 1e-3), (AttentionForm::Quadratic, 1e-5)] {
+        layer.form = form;
+        let input = NapInput::new(query.clone(), key.clone(), value.clone());
+        let out = numbers(layer.forward(input).context);
+        let rows = out.chunks_exact(width).zip(expected.chunks_exact(width));
+        let worst = rows.map(|(out, expected)| relative(out, expected)).fold(0.0, f64::max);
+        assert!(worst < limit, "{form:?} {worst:.1e}");
+    }
+}
+
+#[test]
+fn rows_without_deviation_have_finite_gradients() {
+    let device = Device::flex().autodiff();
+    let s = &mut stream(7);
+    let layer = randomised(NormalizedAttentionConfig::new(8, 2).init(&device), s);
+    for n in [1, 100] {
+        let token = random::<3>(s, [1, 1, 8], &device);
+        for masked in [false, true] {
+            for form in [AttentionForm::Linear, AttentionForm::Quadratic] {
+                let layer = NormalizedAttention { form, ..layer.clone() };
+                let x = token.clone().repeat_dim(1, n).detach().require_grad();
+                let pad = Tensor::<2>::zeros([1, n], &device).equal_scalar(i32::from(!masked));
+                let out = layer.forward(NapInput::self_attn(x.clone()).mask_pad(pad)).context;
+                let gradients = (out + layer.forward_causal(x.clone())).sum().backward();
+                let mut all = gradient(&layer, &gradients);
+                all.extend(numbers(x.grad(&gradients).expect("a gradient")));
+                assert!(all.iter().all(|x| x.is_finite()), "{n} {masked} {form:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_can_be_moved_and_its_sequences_chosen() {
+    let device = Device::flex().autodiff();
+    let s = &mut stream(8);
+    let layer = randomised(NormalizedAttentionConfig::new(8, 2).init(&device), s);
+    let past = random(s, [3, 1_100, 8], &device);
+    let next = random(s, [3, 1, 8], &device);
+    let mut state = NapState::default();
+    layer.step(past, &mut state);
+    let chosen = Tensor::<1, Int>::from_ints([2, 0, 2], &device);
+    let expected = layer.step(next.clone(), &mut state.clone()).select(0, chosen.clone());
+    let mut state = state.select(chosen.clone()).inner().to_device(&Device::flex());
+    let out = layer.valid().step(next.select(0, chosen).inner(), &mut state);
+    assert!(!out.is_autodiff());
+    assert_eq!(numbers(out), numbers(expected));
+    assert_eq!(state.tokens(), 1_101);
 }
 
 #[test]
@@ -88,15 +202,10 @@ fn a_layer_of_the_paper_steps_as_it_trains() {
     assert!(error(&numbers(Tensor::cat(parts, 1)), &whole) < 2e-5);
 }
 
-/// A layer whose output is its values' aggregate, of ones, so that it shows the sum of weights.
+/// A layer whose output, of ones, is the sum of weights, all of them 1.
 fn showing_sums(dropout: f64, device: &Device) -> NormalizedAttention {
-    let mut layer = NormalizedAttentionConfig::new(2, 1)
-        .with_dropout(dropout)
-        .with_value_bias(false)
-        .with_output_bias(false)
-        .init(device);
-    let eye = || Param::from_tensor(Tensor::<2>::eye(2, device));
-    (layer.value.weight, layer.output.weight) = (eye(), eye());
+    let mut layer = identity(2, device);
+    layer.dropout.prob = dropout;
     layer.gain = Some(Param::from_tensor(Tensor::zeros([1], device)));
     layer.bias = Some(Param::from_tensor(Tensor::ones([1], device)));
     layer
@@ -173,11 +282,20 @@ fn a_mask_of_another_length_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "a state of 2 sequences, got 1")]
+#[should_panic(expected = "the state's sequences, heads and width of a head")]
 fn a_state_of_another_batch_is_refused() {
     let device = Device::flex();
     let layer = NormalizedAttentionConfig::new(8, 2).init(&device);
     let mut state = NapState::default();
     layer.step(Tensor::zeros([2, 3, 8], &device), &mut state);
     layer.step(Tensor::zeros([1, 3, 8], &device), &mut state);
+}
+
+#[test]
+#[should_panic(expected = "the state's sequences, heads and width of a head")]
+fn a_state_of_another_layer_is_refused() {
+    let device = Device::flex();
+    let layers = [1, 2].map(|heads| NormalizedAttentionConfig::new(8, heads).init(&device));
+    let mut state = NapState::default();
+    layers.iter().for_each(|layer| drop(layer.step(Tensor::zeros([2, 3, 8], &device), &mut state)));
 }
