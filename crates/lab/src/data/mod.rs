@@ -3,11 +3,13 @@
 //! | file | what |
 //! |---|---|
 //! | [`records`] | JSON lines and CSV, plain or gzip, record by record |
+//! | [`fields`] | what of a JSON object matters |
 //! | [`names`] | tokens and classes, and their numbers |
 //! | [`encoded`] | the numbers in a temporary file |
 //! | here | training and validation part, and what a configuration says of them |
 
 pub mod encoded;
+pub mod fields;
 pub mod names;
 pub mod records;
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use nap_engine::config::TaskName;
 use nap_engine::data::{Label, Names, UNKNOWN};
 
-use super::records::{Answer, Record, words};
+use super::fields::Answer;
+use super::records::{Record, words};
 
 /// The token that stands for all others.
 pub const UNKNOWN_NAME: &str = "<unk>";
