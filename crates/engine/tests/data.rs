@@ -13,7 +13,7 @@ use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;
 use nap_engine::model::family::{FAMILIES, find};
 use nap_engine::random::Stream;
-use nap_engine::task::Batch;
+use nap_engine::task::{Batch, argmax_first};
 use nap_engine::train::{Predictor, Trained, Trainer};
 use support::setup::{Setup, stream};
 use support::{Report, error_at_scale};
@@ -248,18 +248,23 @@ fn models_learn_each_task() {
             sequences.push(tokens);
             right.push(targets);
         }
-        let answers = Predictor::new(&trained).answer(&sequences).unwrap();
+        let mut predictor = Predictor::new(&trained);
+        let answers = predictor.answer(&sequences, true).unwrap();
         let (mut correct, mut total) = (0, 0);
         for ((answers, right), tokens) in answers.iter().zip(&right).zip(&sequences) {
-            assert_eq!(answers.len(), right.len());
-            for (probabilities, &right) in answers.iter().zip(right) {
+            assert_eq!(answers.given.len(), right.len());
+            let width = if task == TaskName::Point { tokens.len() } else { 2 };
+            assert_eq!(answers.probabilities.len(), width * right.len());
+            let rows = answers.probabilities.chunks_exact(width);
+            for ((probabilities, &given), &right) in rows.zip(&answers.given).zip(right) {
                 assert!((probabilities.iter().sum::<f32>() - 1.0).abs() < 1e-5);
-                let width = if task == TaskName::Point { tokens.len() } else { 2 };
-                assert_eq!(probabilities.len(), width);
-                correct +=
-                    usize::from(nap_engine::task::argmax_first(probabilities) == right as usize);
+                assert_eq!(argmax_first(probabilities), given as usize);
+                correct += usize::from(given == right);
                 total += 1;
             }
+        }
+        for (alone, all) in predictor.answer(&sequences, false).unwrap().iter().zip(&answers) {
+            assert_eq!((&alone.given, alone.probabilities.len()), (&all.given, 0));
         }
         assert_eq!(correct as f64 / total as f64, last.accuracy);
     }

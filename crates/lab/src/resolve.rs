@@ -31,7 +31,10 @@ pub const OWN: &str = "own-data";
 const OPTIONAL: [&str; 3] = ["task.data", "train.patience", "train.class_weights"];
 
 /// Keys that follow from data of one's own.
-pub const FOLLOWING: [&str; 3] = ["task.vocab", "task.length", "train.steps_per_epoch"];
+pub const FOLLOWING: [&str; 3] = ["task.vocab", LENGTH, "train.steps_per_epoch"];
+
+/// The one of these that may be set: it can make room for longer sequences.
+pub const LENGTH: &str = "task.length";
 
 /// A configuration under construction.
 #[derive(Debug, Clone)]
@@ -56,11 +59,11 @@ impl Layers {
     }
 
     /// Starts from a file, on top of `preset`, else of the preset the file names, else of
-    /// `own-data` if the file names data, else of `paper`.
+    /// `own-data` if the file names data or there are some (`with_data`), else of `paper`.
     ///
     /// # Errors
     /// If the file cannot be read, is not TOML or holds what cannot be used.
-    pub fn from_file(path: &Path, preset: Option<&str>) -> anyhow::Result<Self> {
+    pub fn from_file(path: &Path, preset: Option<&str>, with_data: bool) -> anyhow::Result<Self> {
         let place = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| bad(format!("cannot read {place}: {error}")))?;
@@ -79,7 +82,9 @@ impl Layers {
             (None, Some(named)) => {
                 Self::from_preset(&named).map_err(|error| bad(format!("{place}: {error}")))?
             }
-            (preset, _) => Self::from_preset(preset.unwrap_or_else(|| default_preset(&table)))?,
+            (Some(preset), _) => Self::from_preset(preset)?,
+            (None, None) if with_data => Self::from_preset(OWN)?,
+            (None, None) => Self::from_preset(default_preset(&table))?,
         };
         layers.add(table, &place.to_string())?;
         Ok(layers)
@@ -177,7 +182,7 @@ impl Layers {
         let stored = layer.get("task").and_then(|task| task.get("data")?.get("digest")).is_some();
         for (set, key) in self.set.iter_mut().zip(FOLLOWING) {
             let named = key.split_once('.').is_some_and(|(section, key)| has(section, key));
-            *set = if stored { named && key == "task.length" } else { *set || named };
+            *set = if stored { named && key == LENGTH } else { *set || named };
         }
     }
 

@@ -77,7 +77,7 @@ impl RunDir {
         };
         let config = self.path.join(CONFIG);
         if config.exists() {
-            let layers = Layers::from_file(&config, None)?;
+            let layers = Layers::from_file(&config, None, false)?;
             return Ok(State::Run(Box::new(layers.finish()?)));
         }
         // A file that a killed write left behind is nobody's.

@@ -86,6 +86,20 @@ fn data_of_ones_own_are_the_first_argument() {
     assert!(String::from_utf8(text.stdout).unwrap().contains("macro-F1"));
     let chosen = "sweeps/choose-classify-my/chosen.toml";
     run(nap(dir.path()).args(["train", chosen, "--quiet", "--out", "run"]), 0);
+    // Room for longer sequences; the data may move.
+    let with_room = |file: &str| {
+        let mut command = choose(file);
+        command.args(["--seq", "9", "--out", "with room"]);
+        command
+    };
+    let found = verdict(&mut with_room("my.jsonl"));
+    assert_eq!(found["command"], "nap train 'with room/chosen.toml'");
+    let chosen = || std::fs::read_to_string(dir.path().join("with room/chosen.toml")).unwrap();
+    assert!(chosen().contains("\nlength = 9\n"), "{}", chosen());
+    std::fs::create_dir(dir.path().join("else")).unwrap();
+    std::fs::rename(dir.path().join("my.jsonl"), dir.path().join("else/my.jsonl")).unwrap();
+    assert_eq!(verdict(&mut with_room("else/my.jsonl")), found);
+    assert!(chosen().contains("else/my.jsonl"), "{}", chosen());
     let twice = refused(choose("my.jsonl").args(["--data", "other.jsonl"]));
     assert!(twice.contains("expected one of both"), "{twice}");
     assert!(refused(&mut choose("none.jsonl")).contains("none.jsonl"));

@@ -5,9 +5,11 @@ mod support;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -206,6 +208,21 @@ fn every_format_of_the_same_content_is_the_same_run() {
     assert!(line.contains("not the data of this run any more"), "{line}");
 }
 
+/// What can be read only once.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_trained_on() {
+    let json = json_lines(&sequences(60));
+    let dir = files(&[("my.jsonl", json.as_bytes())]);
+    let dir = dir.path();
+    run(&mut train(dir, &["--data", "my.jsonl", "--out", "file"]), 0);
+    let mut command = train(dir, &["--data", "/dev/stdin", "--out", "pipe"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(json.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(metrics(&dir.join("pipe")), metrics(&dir.join("file")));
+}
+
 #[test]
 fn a_stopped_run_goes_on_and_a_stored_configuration_runs_again() {
     let dir = files(&[("my.jsonl", json_lines(&sequences(60)).as_bytes())]);
@@ -309,6 +326,60 @@ fn predictions_stream_and_know_unknown_tokens() {
     assert!(line.contains("task.name = classify"), "{line}");
 }
 
+/// Sends lines one by one, each after the answer to the one before.
+fn converse(dir: &Path, header: &str, lines: &[&str]) {
+    let mut child = nap(dir)
+        .args(["predict", "run"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (sender, answers) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        BufReader::new(stdout).lines().for_each(|line| sender.send(line.unwrap()).unwrap());
+    });
+    stdin.write_all(header.as_bytes()).unwrap();
+    for line in lines {
+        stdin.write_all(line.as_bytes()).unwrap();
+        let answer = answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
+        assert!(answer.starts_with("{\"label\":\""), "{answer}");
+    }
+    drop(stdin);
+    reader.join().unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_line_is_answered_before_the_next_one_comes() {
+    let dir = files(&[("my.jsonl", json_lines(&sequences(60)).as_bytes())]);
+    let dir = dir.path();
+    run(&mut train(dir, &["--data", "my.jsonl", "--out", "run"]), 0);
+    // What is no question is ignored, whatever it is.
+    let other = "{\"label\": 1.5, \"text\": 5, \"tokens\": [12]}\n";
+    converse(dir, "", &["{\"tokens\": [11, 18]}\n", other, "\n{\"tokens\": [11]}\r\n\r\n", other]);
+    converse(dir, "tokens,label\n", &["1 2,\n", "2,\"x\ny\"\n"]);
+    converse(dir, "id,tokens\r\n", &["1,2\r\n", "2,3\r\n\r\n", "\"a\r\nb\",3\r\n"]);
+}
+
+#[test]
+fn a_configuration_file_with_data_starts_from_the_preset_for_data() {
+    let dir = files(&[
+        ("my.jsonl", json_lines(&sequences(60)).as_bytes()),
+        ("plain.toml", b"[train]\nepochs = 2"),
+        ("paper.toml", b"preset = 'paper'\n[task]\nname = 'classify'"),
+    ]);
+    let width = |options: &[&str]| {
+        let text = run(nap(dir.path()).args(["config", "--data", "my.jsonl"]).args(options), 0);
+        let text = String::from_utf8(text.stdout).unwrap();
+        let width = text.lines().find_map(|line| line.strip_prefix("dim = ")).unwrap();
+        width.split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(width(&["plain.toml"]), "64");
+    assert_eq!(width(&["paper.toml"]), "128");
+    assert_eq!(width(&["plain.toml", "--preset", "paper", "--task", "classify"]), "128");
+}
+
 #[test]
 fn files_that_cannot_be_used_get_one_clear_line() {
     let good = json_lines(&sequences(20));
@@ -316,7 +387,9 @@ fn files_that_cannot_be_used_get_one_clear_line() {
     let truncated = gzip(good.as_bytes());
     let truncated = truncated[..truncated.len() / 2].to_vec();
     let long = format!("{{\"tokens\": [{}1], \"label\": \"no\"}}", "1,".repeat(1 << 20));
-    let cases: [(Vec<u8>, &str, &str); 30] = [
+    let endless = b"tokens,label\n1 2,a\n\"5 inch,b\n".iter().copied();
+    let endless: Vec<u8> = endless.chain(b"1 2,a\n".repeat(12 << 20)).collect();
+    let cases: [(Vec<u8>, &str, &str); 35] = [
         (b"".to_vec(), "classify", "no sequences: the file is empty"),
         (b" \n\r\n".to_vec(), "classify", "no sequences: the file is empty"),
         (b"tokens,label\n".to_vec(), "classify", "no sequences: the file is empty"),
@@ -383,6 +456,19 @@ fn files_that_cannot_be_used_get_one_clear_line() {
         (b"tokens,label\n1 2,a b\n1 2,a\n".to_vec(), "tag", "line 3: 1 labels for 2 tokens"),
         (b"{\"tokens\":[1,2],\"label\":1}\n".to_vec(), "tag", "line 1: label 1: expected a list"),
         (truncated, "classify", "cannot be read"),
+        (
+            b"tokens,label\n1 2,a\n\"5,b\n7,c\n8\",d\n".to_vec(),
+            "classify",
+            "line 3: tokens in quotes goes on in the next line",
+        ),
+        (
+            b"tokens,label\n1 2,\"a\n1 2,b\n\"\n".to_vec(),
+            "classify",
+            "line 2: label in quotes goes on in the next line",
+        ),
+        (b"tokens,label\n1 2,a\n\"5,b\n".to_vec(), "classify", "line 3: 1 fields: expected 2"),
+        (endless, "classify", "line 3: cannot be read: longer than 64 MiB"),
+        (b"tokens, label,label\n1,a,b\n".to_vec(), "classify", "line 1: several columns label"),
     ];
     let dir = tempdir().unwrap();
     let dir = dir.path();
@@ -479,7 +565,7 @@ fn sweeps_and_what_reads_them() {
         (
             "grid.toml",
             b"models = ['nap', 'sum']\nseeds = 2\n[task]\nname = 'classify'\ndata = 'my.jsonl'\n\
-              [model]\nlayers = 1\nheads = 2\n[train]\nepochs = 2\nbatch = 16\n\
+              length = 20\n[model]\nlayers = 1\nheads = 2\n[train]\nepochs = 2\nbatch = 16\n\
               [axes]\ndim = [4, 8]\nlr = ['0.3^4', '0.3^5']",
         ),
     ]);

@@ -565,6 +565,6 @@ fn exports_for_other_programs() {
         refused(nap(dir.path()).args(["export", "out", "-o", "p", "--csv", "--select", "dim=64"]));
     assert!(line.contains("no run has that"), "{line}");
     let line = refused(nap(dir.path()).args(["export", "out", "-o", "p"]));
-    assert!(line.contains("--csv, --parquet or --tensorboard"), "{line}");
+    assert!(line.contains("--csv, --parquet, --tensorboard or --records"), "{line}");
     assert!(!dir.path().join("p").exists());
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointError, Trained};
 pub use cost::Cost;
-pub use predict::Predictor;
+pub use predict::{Answers, Predictor};
 
 use crate::arch;
 use crate::config::{ConfigError, Precision, RunConfig};

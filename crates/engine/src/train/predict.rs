@@ -4,7 +4,7 @@ use super::Trained;
 use crate::config::{ConfigError, TaskName};
 use crate::data::{self, Examples};
 use crate::model::Model;
-use crate::task::Batch;
+use crate::task::{Batch, argmax_first};
 
 /// A trained model that answers. Its memory grows with the longest sequence it has met, not with
 /// their number.
@@ -16,8 +16,19 @@ pub struct Predictor<'a> {
     logits: Vec<f32>,
 }
 
-/// Probabilities of an answer: one per class, or per position.
-pub type Probabilities = Vec<f32>;
+/// The most padded tokens times logits of each that are computed together, unless one sequence
+/// has more.
+const MOST_LOGITS: usize = 1 << 20;
+
+/// The answers to a sequence.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answers {
+    /// The class or position with the largest logit: one, or one per token for tag.
+    pub given: Vec<u32>,
+    /// If they were asked for, the probabilities of each answer's classes or positions, answer by
+    /// answer. A diverged model's are NaN.
+    pub probabilities: Vec<f32>,
+}
 
 impl<'a> Predictor<'a> {
     /// For a model of one's own data.
@@ -25,26 +36,39 @@ impl<'a> Predictor<'a> {
         Self { trained, model: None, batch: Batch::default(), logits: Vec::new() }
     }
 
-    /// The answers to each sequence, in their order: one, or one per token for tag. A diverged
-    /// model's probabilities are NaN.
+    /// The answers to each sequence, in their order.
     ///
     /// # Errors
     /// If a sequence is empty, or longer than the model can read.
     pub fn answer(
         &mut self,
         sequences: &[Vec<u32>],
-    ) -> Result<Vec<Vec<Probabilities>>, ConfigError> {
-        let task = self.trained.config.task.name;
+        probabilities: bool,
+    ) -> Result<Vec<Answers>, ConfigError> {
+        let config = &self.trained.config;
+        let task = config.task.name;
         let each = |tokens: &Vec<u32>| if task == TaskName::Tag { tokens.len() } else { 1 };
         let examples: Vec<(Vec<u32>, Vec<u32>)> =
             (sequences.iter()).map(|tokens| (tokens.clone(), vec![0; each(tokens)])).collect();
         for sequence in sequences {
             self.trained.check_length(sequence.len())?;
         }
+        let classes = match task {
+            TaskName::Tag => config.task.data.as_ref().map_or(1, |data| data.classes),
+            _ => 1,
+        };
         let order = data::by_length(&examples);
-        let mut answers = vec![Vec::new(); sequences.len()];
-        for indices in order.chunks(self.trained.config.train.batch) {
-            let longest = indices.last().map_or(1, |&last| examples.length(last as usize));
+        let mut answers = vec![Answers::default(); sequences.len()];
+        let mut rest = &order[..];
+        while !rest.is_empty() {
+            // The last is the longest.
+            let longest = |count: usize| examples.length(rest[count - 1] as usize);
+            let fits = |count: &usize| count * longest(*count) * classes <= MOST_LOGITS;
+            let most = rest.len().min(config.train.batch);
+            let count = (1..=most).take_while(fits).count().max(1);
+            let longest = longest(count);
+            let (indices, others) = rest.split_at(count);
+            rest = others;
             if self.model.as_ref().is_none_or(|(room, _)| *room < longest) {
                 // Doubled, so that slowly growing lengths do not make a model each.
                 let room = longest.next_power_of_two();
@@ -59,20 +83,24 @@ impl<'a> Predictor<'a> {
             let rows = self.logits.chunks_exact(width * per_sequence);
             for (&index, rows) in indices.iter().zip(rows) {
                 let tokens = &sequences[index as usize];
-                let rows = rows.chunks_exact(width).take(each(tokens));
-                answers[index as usize] = rows
-                    .map(|row| if task == TaskName::Point { &row[..tokens.len()] } else { row })
-                    .map(softmax)
-                    .collect();
+                let answers = &mut answers[index as usize];
+                for row in rows.chunks_exact(width).take(each(tokens)) {
+                    let row = if task == TaskName::Point { &row[..tokens.len()] } else { row };
+                    answers.given.push(argmax_first(row) as u32);
+                    if probabilities {
+                        softmax(row, &mut answers.probabilities);
+                    }
+                }
             }
         }
         Ok(answers)
     }
 }
 
-fn softmax(logits: &[f32]) -> Vec<f32> {
+/// Adds the probabilities to a list.
+fn softmax(logits: &[f32], probabilities: &mut Vec<f32>) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = logits.iter().map(|&z| f64::from(z - most).exp()).collect();
-    let total: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| (power / total) as f32).collect()
+    let power = |&z: &f32| f64::from(z - most).exp();
+    let total: f64 = logits.iter().map(power).sum();
+    probabilities.extend(logits.iter().map(|z| (power(z) / total) as f32));
 }

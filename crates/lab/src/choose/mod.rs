@@ -150,8 +150,12 @@ impl Plan {
                 keys.iter().for_each(|key| drop(section.remove(*key)));
             }
         }
-        if self.base.task.data.is_some() {
+        if let Some(data) = &self.base.task.data {
             for key in resolve::FOLLOWING {
+                // Room for longer sequences than the data has does not follow from them.
+                if key == resolve::LENGTH && self.base.task.length > data.longest {
+                    continue;
+                }
                 let Some((section, key)) = key.split_once('.') else { continue };
                 table.get_mut(section).and_then(Value::as_table_mut).map(|keys| keys.remove(key));
             }

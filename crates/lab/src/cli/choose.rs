@@ -14,6 +14,7 @@ use super::{RunOptions, signals, workers};
 use crate::choose::verdict::{Verdict, verdict};
 use crate::choose::{Board, MODELS, Plan, RATES, Stage, budget, text};
 use crate::error::bad;
+use crate::escape::quoted;
 use crate::files::write_atomically;
 use crate::output::{note, print, print_line};
 use crate::resolve;
@@ -91,7 +92,8 @@ fn choose(mut args: Args) -> anyhow::Result<ExitCode> {
         Plan::new(base, models.as_deref().unwrap_or(MODELS), rates.as_deref().unwrap_or(RATES))?;
     let jobs = workers::number(args.jobs);
     let plan = match stored(&path)? {
-        Some(plan) if plan.asks_the_same(&asked) => plan,
+        // The same, wherever the data are now.
+        Some(plan) if plan.asks_the_same(&asked) => Plan { base: asked.base, ..plan },
         Some(_) => {
             return Err(bad(format!(
                 "{} holds a choice with other settings: expected a new --out",
@@ -252,7 +254,7 @@ impl Chooser<'_> {
             config.train.seed = self.plan.base.train.seed;
             write_atomically(&file, resolve::to_toml(&config)?.as_bytes())?;
         }
-        let command = format!("nap train {}", file.display());
+        let command = format!("nap train {}", quoted(&file.display().to_string()));
         let sentence = text::sentence(verdict);
         let notes = text::notes(verdict, self.plan);
         if self.args.json {

@@ -87,7 +87,10 @@ const COMMENTS: [(&str, &str); 39] = [
         "size of the equalised sets on which cases are tracked; a multiple of 6",
     ),
     ("train.patience", "end after this many epochs without a better validation accuracy"),
-    ("train.class_weights", "data of one's own: balanced multiplies the loss by n / (C n_class)"),
+    (
+        "train.class_weights",
+        "data of one's own: balanced multiplies the loss by n / (C n_class), C classes occurring",
+    ),
     ("preset", "quickstart, paper or own-data: what a file starts from (first line of the file)"),
 ];
 

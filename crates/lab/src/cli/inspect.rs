@@ -198,7 +198,7 @@ fn own_sample(
                 Some(tokenize) => tokenize.tokens(text),
                 None => words(&text.replace(',', " ")),
             };
-            let record = Record { line: 1, tokens, answer: None };
+            let record = Record { line: 1, untyped: true, tokens, answer: None };
             let tokens = encoder.tokens(&record).map_err(bad)?;
             if tokens.is_empty() {
                 return Err(bad("--input: no tokens: expected tokens such as those of the data"));

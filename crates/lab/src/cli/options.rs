@@ -120,7 +120,7 @@ impl RunOptions {
             return Err(bad(format!("{option}: expected --data FILE as well")));
         }
         let mut layers = match &self.config {
-            Some(path) => Layers::from_file(path, self.preset.as_deref())?,
+            Some(path) => Layers::from_file(path, self.preset.as_deref(), self.data.is_some())?,
             None => Layers::from_preset(self.preset.as_deref().unwrap_or(preset))?,
         };
         // One layer for all options, so that `--dim 64 --model bert` and the other order agree.

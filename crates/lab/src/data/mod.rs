@@ -3,11 +3,13 @@
 //! | file | what |
 //! |---|---|
 //! | [`records`] | JSON lines and CSV, plain or gzip, record by record |
+//! | [`fields`] | what of a JSON object matters |
 //! | [`names`] | tokens and classes, and their numbers |
 //! | [`encoded`] | the numbers in a temporary file |
 //! | here | training and validation part, and what a configuration says of them |
 
 pub mod encoded;
+pub mod fields;
 pub mod names;
 pub mod records;
 
@@ -37,7 +39,11 @@ struct Known {
     data: Data,
 }
 
-/// What this process has read: every run of a sweep asks for the same data.
+/// How many data the process keeps.
+const KEPT: usize = 4;
+
+/// What this process has read last: every run of a sweep asks for the same data, and a pipe can
+/// be read only once.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 /// Reads the files and says what is in them.
@@ -87,8 +93,10 @@ pub fn resume(
 }
 
 fn known(task: TaskName, data: &DataConfig) -> anyhow::Result<Known> {
-    let valid = data.valid.as_ref().map(|place| place.0.clone());
-    let asked = (task, data.train.0.clone(), valid, data.fraction, data.tokenize.clone());
+    // As in the answer, which is what later questions hold.
+    let valid = data.valid.as_ref().map(|place| absolute(place).0);
+    let fraction = data.fraction.or(valid.is_none().then_some(FRACTION));
+    let asked = (task, absolute(&data.train).0, valid, fraction, data.tokenize.clone());
     // Whoever asks meanwhile waits for the same answer.
     let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = all.iter().find(|known| known.asked == asked) {
@@ -96,8 +104,17 @@ fn known(task: TaskName, data: &DataConfig) -> anyhow::Result<Known> {
     }
     let (found, data) = read(task, data)?;
     let known = Known { asked, found, data };
+    if all.len() == KEPT {
+        all.remove(0);
+    }
     all.push(known.clone());
     Ok(known)
+}
+
+/// A place as seen from everywhere.
+fn absolute(place: &Place) -> Place {
+    let path = std::path::absolute(&place.0);
+    Place(path.map_or_else(|_| place.0.clone(), |path| path.display().to_string()))
 }
 
 fn read(task: TaskName, data: &DataConfig) -> anyhow::Result<(DataConfig, Data)> {
@@ -117,10 +134,6 @@ fn read(task: TaskName, data: &DataConfig) -> anyhow::Result<(DataConfig, Data)>
         }));
     }
     let tokenize = data.tokenize.as_deref().map(Tokenize::find).transpose()?;
-    let absolute = |place: &Place| {
-        let path = std::path::absolute(&place.0);
-        Place(path.map_or_else(|_| place.0.clone(), |path| path.display().to_string()))
-    };
     let train_place = &data.train.0;
     let mut encoder = Encoder::collecting(task);
     let mut writer = Writer::new()?;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use nap_engine::config::TaskName;
 use nap_engine::data::{Label, Names, UNKNOWN};
 
-use super::records::{Answer, Record, words};
+use super::fields::Answer;
+use super::records::{Record, words};
 
 /// The token that stands for all others.
 pub const UNKNOWN_NAME: &str = "<unk>";
@@ -82,6 +83,8 @@ pub struct Encoder {
     labels: Numbers,
     /// Whether the first token was a number, and its line; the same of labels.
     kinds: [Option<(bool, u64)>; 2],
+    /// Whether labels may be numbers that are written as texts.
+    untyped: bool,
 }
 
 impl Encoder {
@@ -91,7 +94,7 @@ impl Encoder {
         tokens.by_name.insert(UNKNOWN_NAME.to_owned(), UNKNOWN);
         tokens.names.push(Label::Text(UNKNOWN_NAME.to_owned()));
         let labels = Numbers { open: true, ..Numbers::default() };
-        Self { task, tokens, labels, kinds: [None; 2] }
+        Self { task, tokens, labels, kinds: [None; 2], untyped: false }
     }
 
     /// One with the names of a model.
@@ -103,7 +106,7 @@ impl Encoder {
         };
         let tokens = names.tokens.iter().map(|name| Label::Text(name.clone())).collect();
         let labels = numbers(names.labels.clone());
-        Self { task, tokens: numbers(tokens), labels, kinds: [None; 2] }
+        Self { task, tokens: numbers(tokens), labels, kinds: [None; 2], untyped: false }
     }
 
     /// Collects no more: from now on, a new token is `<unk>` and a new label an error.
@@ -131,6 +134,7 @@ impl Encoder {
     /// # Errors
     /// What is wrong with it.
     pub fn targets(&mut self, record: &Record) -> Result<Vec<u32>, String> {
+        self.untyped |= self.labels.open && record.untyped;
         let n = record.tokens.len();
         let answer = record.answer.as_ref().ok_or("no label")?;
         match (self.task, answer) {
@@ -175,13 +179,13 @@ impl Encoder {
     pub fn names(&self) -> (Names, Vec<u32>, Option<Vec<u32>>) {
         let (tokens, token_numbers) = self.tokens.sorted(1);
         let (mut labels, label_numbers) = self.labels.sorted(0);
-        // Texts of a CSV file that are all whole numbers mean these.
+        // Of a CSV file, texts that are all whole numbers mean these.
         let whole = |label: &Label| label.to_string().parse().ok().map(Label::Whole);
         let wholes: Option<Vec<Label>> = labels.iter().map(whole).collect();
         let same = |wholes: &Vec<Label>| {
             wholes.iter().zip(&labels).all(|(a, b)| a.to_string() == b.to_string())
         };
-        if let Some(wholes) = wholes.filter(same) {
+        if let Some(wholes) = wholes.filter(|wholes| self.untyped && same(wholes)) {
             labels = wholes;
         }
         let tokens = tokens.iter().map(Label::to_string).collect();
@@ -204,4 +208,26 @@ fn check_kind(
     }
     let name = |whole| if whole { "a whole number" } else { "a text" };
     Err(format!("{what} {item} is {}, that of line {at} {}", name(whole), name(first)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_were_written_as_texts_stay_texts_where_formats_tell() {
+        for (untyped, expected) in [
+            (true, [2, 10].map(Label::Whole)),
+            (false, ["2", "10"].map(|text| Label::Text(text.to_owned()))),
+        ] {
+            let mut encoder = Encoder::collecting(TaskName::Classify);
+            for label in ["10", "2"] {
+                let answer = Some(Answer::One(Label::Text(label.to_owned())));
+                let record = Record { line: 1, untyped, tokens: vec![Label::Whole(1)], answer };
+                encoder.targets(&record).unwrap();
+            }
+            let (names, _, classes) = encoder.names();
+            assert_eq!((names.labels, classes), (expected.to_vec(), Some(vec![1, 0])));
+        }
+    }
 }

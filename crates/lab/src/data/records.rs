@@ -6,12 +6,16 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 use nap_engine::data::Label;
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::DeserializeSeed;
 
+use super::fields::{Answer, Fields, Items, Wanted};
 use crate::error::bad;
 
 /// No line is longer, in bytes.
 const LONGEST_LINE: u64 = 64 << 20;
+
+/// Bytes that are read ahead.
+const AHEAD: usize = 1 << 16;
 
 /// How texts become tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -50,20 +54,13 @@ impl Tokenize {
     }
 }
 
-/// What a record is labelled with.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// A class or a position.
-    One(Label),
-    /// A class per token.
-    Many(Vec<Label>),
-}
-
 /// A sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Its line, from 1.
     pub line: u64,
+    /// Whether it is of a format that does not tell numbers from texts.
+    pub untyped: bool,
     /// One at least.
     pub tokens: Vec<Label>,
     /// Its label, if it has one.
@@ -73,13 +70,48 @@ pub struct Record {
 /// A file's records in their order.
 pub struct Records {
     place: String,
-    tokenize: Option<Tokenize>,
+    wanted: Wanted,
     lines: Lines,
 }
 
 enum Lines {
-    Json { input: Box<dyn BufRead>, line: u64, bytes: Vec<u8> },
-    Csv { input: Box<csv::Reader<Box<dyn BufRead>>>, columns: Columns },
+    Json { input: BufReader<Source>, line: u64, bytes: Vec<u8>, position: u64 },
+    Csv { input: Box<csv::Reader<Source>>, columns: Columns },
+}
+
+/// Plain bytes on their way to the reader of a format, which reads ahead.
+struct Source {
+    input: Box<dyn BufRead>,
+    /// Bytes that were handed on.
+    count: u64,
+    /// How many of them end where the last line with anything in it ends.
+    lines: u64,
+    /// Whether there is anything in the line that follows.
+    something: bool,
+    /// Where the record begins that is being read.
+    record: u64,
+}
+
+impl Read for Source {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        if self.count - self.record > LONGEST_LINE {
+            return Err(std::io::Error::other(too_long()));
+        }
+        let count = self.input.read(bytes)?;
+        for (at, byte) in (self.count..).zip(&bytes[..count]) {
+            if !byte.is_ascii_whitespace() {
+                self.something = true;
+            } else if matches!(byte, b'\n' | b'\r') && self.something {
+                (self.lines, self.something) = (at, false);
+            }
+        }
+        self.count += count as u64;
+        Ok(count)
+    }
+}
+
+fn too_long() -> String {
+    format!("longer than {} MiB", LONGEST_LINE >> 20)
 }
 
 /// Where a CSV file has what.
@@ -115,10 +147,10 @@ impl Records {
         tokenize: Option<Tokenize>,
     ) -> anyhow::Result<Self> {
         let unreadable = |error| bad(format!("cannot read {place}: {error}"));
-        let mut input: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, input));
+        let mut input: Box<dyn BufRead> = Box::new(BufReader::with_capacity(AHEAD, input));
         if input.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]) {
             let plain = MultiGzDecoder::new(input);
-            input = Box::new(BufReader::with_capacity(1 << 16, plain));
+            input = Box::new(BufReader::with_capacity(AHEAD, plain));
         }
         if input.fill_buf().map_err(unreadable)?.starts_with(b"\xef\xbb\xbf") {
             input.consume(3);
@@ -126,13 +158,24 @@ impl Records {
         let start = input.fill_buf().map_err(unreadable)?;
         let first = start.iter().copied().find(|byte| !byte.is_ascii_whitespace());
         let place = place.to_owned();
+        let input = Source { input, count: 0, lines: 0, something: false, record: 0 };
         let lines = match first {
-            None | Some(b'{') => Lines::Json { input, line: 0, bytes: Vec::new() },
+            None | Some(b'{') => {
+                let input = BufReader::with_capacity(AHEAD, input);
+                Lines::Json { input, line: 0, bytes: Vec::new(), position: 0 }
+            }
             Some(_) => {
-                let mut input = Box::new(csv::ReaderBuilder::new().from_reader(input));
-                let header = input.headers().map_err(|error| wrong_csv(&place, &error))?;
+                let mut reader = csv::ReaderBuilder::new();
+                let mut input = Box::new(reader.buffer_capacity(AHEAD).from_reader(input));
+                let header = input.headers().map_err(|error| wrong_csv(&place, 1, &error))?;
+                let columns =
+                    |name: &str| header.iter().filter(|column| column.trim() == name).count();
+                let names = ["tokens", "text", "label"];
+                if let Some(name) = names.into_iter().find(|name| columns(name) > 1) {
+                    return Err(bad(format!("{place}, line 1: several columns {name}")));
+                }
                 let column = |name: &str| header.iter().position(|column| column.trim() == name);
-                let [tokens, text, label] = ["tokens", "text", "label"].map(column);
+                let [tokens, text, label] = names.map(column);
                 if tokens.is_none() && text.is_none() {
                     return Err(bad(format!(
                         "{place}, line 1: expected a JSON object such as \
@@ -143,7 +186,24 @@ impl Records {
                 Lines::Csv { input, columns: Columns { tokens, text, label } }
             }
         };
-        Ok(Self { place, tokenize, lines })
+        let wanted = Wanted { tokenize, labels: true };
+        Ok(Self { place, wanted, lines })
+    }
+
+    /// The same records without their labels, which may be anything.
+    #[must_use]
+    pub fn without_labels(mut self) -> Self {
+        self.wanted.labels = false;
+        self
+    }
+
+    /// Whether the next record can be read without waiting for whoever writes it.
+    pub fn is_ready(&self) -> bool {
+        let (source, position) = match &self.lines {
+            Lines::Json { input, position, .. } => (input.get_ref(), *position),
+            Lines::Csv { input, .. } => (input.get_ref(), input.position().byte()),
+        };
+        position < source.lines
     }
 
     /// What errors name it.
@@ -162,7 +222,7 @@ impl Records {
     /// On a line that cannot be used.
     pub fn read_record(&mut self) -> anyhow::Result<Option<Record>> {
         let Some((line, Fields { tokens, text, label })) = self.fields()? else { return Ok(None) };
-        let tokens = match (tokens, text, self.tokenize) {
+        let tokens = match (tokens, text, self.wanted.tokenize) {
             (_, Some(text), Some(tokenize)) => tokenize.tokens(&text),
             (Some(tokens), _, _) => tokens.0,
             (None, Some(_), None) => {
@@ -179,23 +239,25 @@ impl Records {
             let what = format!("{} tokens: expected 1048576 at most", tokens.len());
             return Err(self.wrong(line, what));
         }
-        Ok(Some(Record { line, tokens, answer: label }))
+        let untyped = matches!(self.lines, Lines::Csv { .. });
+        Ok(Some(Record { line, untyped, tokens, answer: label }))
     }
 
     fn fields(&mut self) -> anyhow::Result<Option<(u64, Fields)>> {
-        let place = &self.place;
+        let (place, wanted) = (&self.place, self.wanted);
         match &mut self.lines {
-            Lines::Json { input, line, bytes } => loop {
+            Lines::Json { input, line, bytes, position } => loop {
                 *line += 1;
                 bytes.clear();
                 let wrong = |what: String| Err(bad(format!("{place}, line {line}: {what}")));
+                input.get_mut().record = *position;
                 match input.take(LONGEST_LINE).read_until(b'\n', bytes) {
                     Ok(0) => return Ok(None),
-                    Ok(_) => {}
+                    Ok(count) => *position += count as u64,
                     Err(error) => return wrong(format!("cannot be read: {error}")),
                 }
                 if bytes.len() as u64 == LONGEST_LINE {
-                    return wrong(format!("longer than {} MiB", LONGEST_LINE >> 20));
+                    return wrong(too_long());
                 }
                 let Ok(text) = std::str::from_utf8(bytes) else {
                     return wrong("not UTF-8".to_owned());
@@ -203,7 +265,9 @@ impl Records {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return match serde_json::from_str(text) {
+                let mut json = serde_json::Deserializer::from_str(text);
+                let fields = wanted.deserialize(&mut json);
+                return match fields.and_then(|fields| json.end().map(|()| fields)) {
                     Ok(fields) => Ok(Some((*line, fields))),
                     Err(error) => {
                         let column = error.column();
@@ -214,17 +278,35 @@ impl Records {
                 };
             },
             Lines::Csv { input, columns } => {
+                let start = input.position().clone();
+                input.get_mut().record = start.byte();
                 let mut record = csv::StringRecord::new();
-                if !input.read_record(&mut record).map_err(|error| wrong_csv(place, &error))? {
+                let wrong = |error| wrong_csv(place, start.line(), &error);
+                if !input.read_record(&mut record).map_err(wrong)? {
                     return Ok(None);
                 }
                 let line = record.position().map_or(0, csv::Position::line);
                 let field = |column: Option<usize>| column.and_then(|column| record.get(column));
-                let label = |text: &str| Answer::One(Label::Text(text.trim().to_owned()));
+                let tokens = field(columns.tokens);
+                let text = field(columns.text);
+                let label = field(columns.label).filter(|_| wanted.labels);
+                // A quotation mark that opens a field and that none closes takes in the lines
+                // that follow.
+                let breaks =
+                    |text: Option<&str>| text.is_some_and(|text| text.contains(['\n', '\r']));
+                for (name, text) in [("tokens", tokens), ("label", label)] {
+                    if breaks(text) {
+                        return Err(bad(format!(
+                            "{place}, line {line}: {name} in quotes goes on in the next line"
+                        )));
+                    }
+                }
+                let label = label.filter(|text| !text.trim().is_empty());
+                let label = label.map(|text| Label::Text(text.trim().to_owned()));
                 let fields = Fields {
-                    tokens: field(columns.tokens).map(|text| Items(words(text))),
-                    text: field(columns.text).map(str::to_owned),
-                    label: field(columns.label).filter(|text| !text.trim().is_empty()).map(label),
+                    tokens: tokens.map(|text| Items(words(text))),
+                    text: text.map(str::to_owned),
+                    label: label.map(Answer::One),
                 };
                 Ok(Some((line, fields)))
             }
@@ -237,8 +319,8 @@ pub fn words(text: &str) -> Vec<Label> {
     text.split_whitespace().map(|word| Label::Text(word.to_owned())).collect()
 }
 
-fn wrong_csv(place: &str, error: &csv::Error) -> anyhow::Error {
-    let line = error.position().map_or(1, csv::Position::line);
+fn wrong_csv(place: &str, line: u64, error: &csv::Error) -> anyhow::Error {
+    let line = error.position().map_or(line, csv::Position::line);
     let what = match error.kind() {
         csv::ErrorKind::Utf8 { .. } => "not UTF-8".to_owned(),
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -248,78 +330,4 @@ fn wrong_csv(place: &str, error: &csv::Error) -> anyhow::Error {
         _ => error.to_string(),
     };
     bad(format!("{place}, line {line}: {what}"))
-}
-
-/// What of a record matters; other fields are ignored.
-#[derive(serde::Deserialize)]
-struct Fields {
-    #[serde(default)]
-    tokens: Option<Items>,
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(default)]
-    label: Option<Answer>,
-}
-
-struct Items(Vec<Label>);
-
-struct Item(Label);
-
-impl<'de> Deserialize<'de> for Items {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match deserializer.deserialize_any(AnswerVisitor { expecting: "a list of tokens" })? {
-            Answer::Many(items) => Ok(Self(items)),
-            Answer::One(_) => Err(D::Error::custom("tokens: expected a list")),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Answer {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnswerVisitor { expecting: ITEM })
-    }
-}
-
-impl<'de> Deserialize<'de> for Item {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match deserializer.deserialize_any(AnswerVisitor { expecting: ITEM })? {
-            Answer::One(item) => Ok(Self(item)),
-            Answer::Many(_) => Err(D::Error::custom(format!("a list in a list: expected {ITEM}"))),
-        }
-    }
-}
-
-const ITEM: &str = "a whole number or a text";
-
-struct AnswerVisitor {
-    expecting: &'static str,
-}
-
-impl<'de> Visitor<'de> for AnswerVisitor {
-    type Value = Answer;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(self.expecting)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Answer, E> {
-        Ok(Answer::One(Label::Whole(number)))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Answer, E> {
-        let number = i64::try_from(number).map_err(|_| E::custom("a number beyond 64 bits"))?;
-        Ok(Answer::One(Label::Whole(number)))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Answer, E> {
-        Ok(Answer::One(Label::Text(text.to_owned())))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Answer, A::Error> {
-        let mut items = Vec::new();
-        while let Some(Item(item)) = list.next_element()? {
-            items.push(item);
-        }
-        Ok(Answer::Many(items))
-    }
 }

@@ -27,8 +27,10 @@ pub fn command(config: &RunConfig, seeds: &[u64]) -> Option<String> {
     }
     for (key, value) in flatten(config) {
         let default = key != LEARNING_RATE && defaults.get(&key) == Some(&value);
-        let follows = config.task.data.is_some()
-            && (key == "task.data" || resolve::FOLLOWING.contains(&key.as_str()));
+        let follows = config.task.data.as_ref().is_some_and(|data| match &key[..] {
+            resolve::LENGTH => config.task.length == data.longest,
+            key => key == "task.data" || resolve::FOLLOWING.contains(&key),
+        });
         if names(&key) || key == "train.seed" || default || follows {
             continue;
         }

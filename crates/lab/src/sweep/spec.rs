@@ -70,7 +70,7 @@ impl SweepSpec {
         if !task.contains_key("data") {
             return Ok(());
         }
-        for key in resolve::FOLLOWING {
+        for key in resolve::FOLLOWING.into_iter().filter(|&key| key != resolve::LENGTH) {
             let fixed = key
                 .split_once('.')
                 .and_then(|(section, key)| self.fixed.get(section)?.as_table()?.get(key));

@@ -10,7 +10,12 @@ pub fn journal_lines(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let Ok(files) = std::fs::read_dir(directory.join("journal")) else { return lines };
     for file in files {
-        let text = std::fs::read_to_string(file.expect("an entry").path()).expect("a journal");
+        let path = file.expect("an entry").path();
+        // A sweep that starts makes files to see whether it can, and removes them.
+        if path.extension().is_none_or(|end| end != "jsonl") {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).expect("a journal");
         lines.extend(text.split_inclusive('\n').filter(|l| l.ends_with('\n')).map(str::to_owned));
     }
     lines
