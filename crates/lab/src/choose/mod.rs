@@ -92,7 +92,7 @@ impl Plan {
     pub fn new(base: RunConfig, models: &str, rates: &str) -> anyhow::Result<Self> {
         let models: Vec<String> = models.split(',').map(|name| name.trim().to_owned()).collect();
         if models.len() < 2 {
-            return Err(bad(format!("--models {}: expected two at least", models.join(","))));
+            return Err(bad(format!("--model {}: expected two at least", models.join(","))));
         }
         let mut plain = base.clone();
         family::find(&base.model.name).into_iter().for_each(|family| family.apply(&mut plain));

@@ -168,7 +168,8 @@ impl Encoder {
         check_kind(&mut self.kinds[1], "label", label, line)?;
         let number = self.labels.number(label).map_err(|error| format!("labels: {error}"))?;
         number.ok_or_else(|| {
-            let known: Vec<_> = self.labels.names.iter().take(10).map(Label::to_string).collect();
+            let (names, _) = self.labels.sorted(0);
+            let known: Vec<_> = names.iter().take(10).map(Label::to_string).collect();
             let more = if self.labels.names.len() > known.len() { ", ..." } else { "" };
             format!("label {label} does not occur in training: expected {}{more}", known.join(", "))
         })
