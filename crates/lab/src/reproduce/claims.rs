@@ -1,9 +1,9 @@
 //! The paper's claims, and what runs at hand say of each.
 //!
-//! A claim about the grid is judged by the sign test over the cells that both models have, where
-//! they differ by more than `MARGIN`; one about a pooling's failure in the cells that others
-//! solve; a headline figure by the published range, widened by `WIDENED`; agreement with a
-//! published grid by `nap compare`. Claims about untrained models and the hull of the values
+//! A claim about the grid is judged by the share of the cells in which each seed's runs learned,
+//! by the exact permutation test over the seeds; one about a pooling's failure in the cells that
+//! others solve; a headline figure by the published range, widened by `WIDENED`; agreement with
+//! a published grid by `nap compare`. Claims about untrained models and the hull of the values
 //! need no runs and are computed here.
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,7 @@ use crate::grids::{Cell, Grid, Results};
 use crate::statistics::{multiple, permutation};
 use crate::sweep::map::FIGURE;
 
-/// The smallest difference of accuracies that matters.
+/// The smallest difference of accuracies that matters to `nap compare`.
 const MARGIN: f64 = 0.05;
 
 /// The largest p-value that decides.
