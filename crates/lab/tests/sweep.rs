@@ -384,7 +384,9 @@ fn slurm_array_tasks_take_their_share() {
     }
     assert_eq!(ids(&dir.path().join("out")).len(), 8);
     assert_no_run_twice(&dir.path().join("out"));
+    // Whatever Slurm this machine may have.
     let mut submit = nap(dir.path());
+    submit.env("PATH", "");
     submit.args(["slurm", "submit", "mode-dim", "--array", "9", "--time", "1-0", "--dry-run"]);
     let output = text(&run(submit.args(["--cpus", "4", "--seeds", "1"]), 0));
     let script = output.split("sbatch ").nth(1).unwrap().trim();

@@ -4,8 +4,8 @@
 //! `NAP_GOLDEN_DIR` names another directory of such files. Operations, tasks and the graph layer
 //! have tests of their own (`golden_ops.rs`, `golden_tasks.rs`).
 
-mod support;
-
+use crate::support::case::{Case, Pass};
+use crate::support::{GoldenFile, Report, error_at_scale, golden_dir, golden_paths, say};
 use nap_engine::config::{AttentionForm, Auto, Precision};
 use nap_engine::kernels::aggregate;
 use nap_engine::model::Model;
@@ -14,8 +14,6 @@ use nap_engine::model::positions::sinusoids;
 use nap_engine::real::Real;
 use nap_engine::reference;
 use nap_engine::train::add_penalty;
-use support::case::{Case, Pass};
-use support::{GoldenFile, Report, error_at_scale, golden_dir, golden_paths, say};
 
 /// Every case file; fails on a file that is no known kind and on a missing kind.
 fn case_files() -> Vec<GoldenFile> {

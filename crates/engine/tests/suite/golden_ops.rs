@@ -1,7 +1,8 @@
 //! The golden operations: the naive forms and the engine's kernels equal the authors' program.
 
-mod support;
-
+use crate::support::panels::{by_tiles, from_panels, to_gradient, to_panels};
+use crate::support::setup::stream;
+use crate::support::{self, GoldenFile, Report, golden_file};
 use nap_engine::config::{Auto, CasesReadout, Positions, RunConfig};
 use nap_engine::kernels::aggregate::{AttentionRule, Row, attention_rules};
 use nap_engine::kernels::{cross_entropy, norm_gelu};
@@ -13,9 +14,6 @@ use nap_engine::panel::{LANES, Lanes, panels};
 use nap_engine::real::Real;
 use nap_engine::reference::ops;
 use nap_engine::task::argmax_first;
-use support::panels::{by_tiles, from_panels, to_gradient, to_panels};
-use support::setup::stream;
-use support::{GoldenFile, Report, golden_file};
 
 const F64: f64 = 1e-9;
 /// Pointwise values, in units of the largest; a few rounding errors.

@@ -1,7 +1,8 @@
 //! The engine equals the reference over random configurations.
 
-mod support;
-
+use crate::support::panels::OneHead;
+use crate::support::setup::{Setup, stream};
+use crate::support::{Report, error_at_scale, scaled_error};
 use nap_engine::config::{Masking, Positions, Precision, RunConfig};
 use nap_engine::kernels::aggregate::linear::Linear;
 use nap_engine::kernels::aggregate::{Row, attention_rules};
@@ -10,9 +11,6 @@ use nap_engine::model::architecture::Block;
 use nap_engine::real::Real;
 use nap_engine::reference;
 use nap_engine::train::{Trained, Trainer};
-use support::panels::OneHead;
-use support::setup::{Setup, stream};
-use support::{Report, error_at_scale, scaled_error};
 
 /// Random configurations per test.
 const SETUPS: u64 = 400;

@@ -1,9 +1,9 @@
 //! Data of one's own: padding changes nothing, runs resume to the bit, models learn.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::setup::{Setup, stream};
+use crate::support::{Report, error_at_scale};
 use nap_engine::config::{
     ClassWeights, DataConfig, Masking, NormPlacement, Positions, Precision, Readout, RunConfig,
     TaskName,
@@ -15,8 +15,6 @@ use nap_engine::model::family::{FAMILIES, find};
 use nap_engine::random::Stream;
 use nap_engine::task::{Batch, argmax_first};
 use nap_engine::train::{Predictor, Trained, Trainer};
-use support::setup::{Setup, stream};
-use support::{Report, error_at_scale};
 
 type Rows = Vec<(Vec<u32>, Vec<u32>)>;
 

@@ -1,14 +1,12 @@
 //! Tasks against what the authors' generators gave: labels, cases, scores, equalised sets.
 
-mod support;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{self, Tensor};
 use nap_engine::config::{RunConfig, TaskConfig, TaskName};
 use nap_engine::random::Purpose;
 use nap_engine::task::{Batch, CaseScore, DECIDING, FIRST, Task, argmax_first};
-use support::Tensor;
 
 /// `tasks.safetensors`, remembering which arrays were read.
 struct Tasks {

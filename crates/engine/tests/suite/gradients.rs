@@ -5,10 +5,12 @@
 
 /// The rule of docs/adding-a-rule.md, compiled as it would be in the engine: what it takes from
 /// `crate` and `super` there, it finds here.
-#[path = "support/relu.rs"]
+#[path = "../support/relu.rs"]
 mod relu;
-mod support;
 
+use crate::support::panels::{OneHead, by_tiles, from_panels, to_gradient, to_panels};
+use crate::support::setup::{Setup, stream};
+use crate::support::{self, Report};
 use nap_engine::config::Precision;
 use nap_engine::kernels::aggregate::linear::Linear;
 use nap_engine::kernels::aggregate::{
@@ -21,10 +23,7 @@ use nap_engine::kernels::{cross_entropy, embedding, norm_gelu};
 use nap_engine::panel::{LANES, Lanes, Panels, PanelsMut};
 use nap_engine::random::Stream;
 use nap_engine::real::Real;
-use nap_engine::{arch, panel, real, reference};
-use support::Report;
-use support::panels::{OneHead, by_tiles, from_panels, to_gradient, to_panels};
-use support::setup::{Setup, stream};
+use nap_engine::reference;
 
 /// The difference quotient's step.
 const STEP: f64 = 1e-5;
@@ -71,8 +70,8 @@ fn rules() -> Vec<&'static dyn AttentionRule<f64>> {
 
 #[test]
 fn the_page_on_adding_a_rule_shows_the_one_that_is_tested() {
-    let page = include_str!("../../../docs/adding-a-rule.md");
-    let block = format!("```rust\n{}```\n", include_str!("support/relu.rs"));
+    let page = include_str!("../../../../docs/adding-a-rule.md");
+    let block = format!("```rust\n{}```\n", include_str!("../support/relu.rs"));
     assert!(page.contains(&block), "docs/adding-a-rule.md: expected tests/support/relu.rs in it");
 }
 

@@ -1,11 +1,9 @@
 //! The graph layer equals the authors' in f64, forward and backward.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{self, GoldenFile, Report, golden_file};
 use nap_engine::reference::graph::{Edges, Layer, Parameters, Rule};
-use support::{GoldenFile, Report, golden_file};
 
 /// A configuration's parameters and the gradients that come in.
 struct Named {
