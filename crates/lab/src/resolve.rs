@@ -86,6 +86,9 @@ impl Layers {
             (None, None) if with_data => Self::from_preset(OWN)?,
             (None, None) => Self::from_preset(default_preset(&table))?,
         };
+        if table.contains_key("axes") {
+            return Err(bad(format!("{place}: a sweep, not a run: expected `nap sweep {place}`")));
+        }
         layers.add(table, &place.to_string())?;
         Ok(layers)
     }

@@ -144,7 +144,10 @@ impl RunDir {
             }
             Err(error) => return Err(bad(format!("cannot read {}: {error}", last.display()))),
         };
-        let unusable = |error| bad(format!("cannot resume from {}: {error}", last.display()));
+        let unusable = |error| {
+            let place = last.display();
+            bad(format!("cannot resume from {place}: {error}: remove it to start the run again"))
+        };
         let trained = Trained::read(&bytes).map_err(unusable)?;
         if trained.config != *config {
             let place = last.display();

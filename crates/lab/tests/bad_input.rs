@@ -81,6 +81,7 @@ fn files_that_cannot_be_used() {
         ("[model]\ndim = 8\nheads 3", "line 3"),
         ("[model]\ndim = 8\ndim = 9", "line 3"),
         ("[model]\ndimm = 8", "unknown key model.dimm (did you mean dim?)"),
+        ("[axes]\nlr = [0.1]", "expected `nap sweep bad.toml`"),
         ("dim = 8", "expected a section of model, task, train"),
         ("[model]\ndim = 'eight'", "model.dim = \"eight\""),
         ("preset = 3", "preset = 3"),
@@ -158,7 +159,7 @@ fn checkpoints_that_cannot_be_used() {
         }
         fs::write(dir.path().join("run/last.safetensors"), &bytes).unwrap();
         let line = refused(nap(dir.path()).args(["train", "--resume", "--out", "run"]));
-        assert!(line.contains("last.safetensors"), "{line}");
+        assert!(line.contains("last.safetensors") && line.contains("remove it to start"), "{line}");
     }
     // Weights alone cannot be resumed.
     fs::copy(dir.path().join("run/best.safetensors"), dir.path().join("run/last.safetensors"))

@@ -206,6 +206,11 @@ fn every_format_of_the_same_content_is_the_same_run() {
     assert_ne!(digest("other"), digest("run-a.jsonl"));
     let line = refused(nap(dir).args(["train", "--resume", "--out", "run-a.jsonl"]));
     assert!(line.contains("not the data of this run any more"), "{line}");
+    let line = refused(&mut train(dir, &["--data", "b.csv", "--out", "other"]));
+    assert!(line.contains("another run (task.data.train is ") && line.contains("b.csv"), "{line}");
+    // Tokens are taken as they are.
+    let line = refused(train(dir, &["--data", "b.csv"]).args(["--tokenize", "char"]));
+    assert!(line.contains("b.csv: tokens and no text: expected no --tokenize char"), "{line}");
 }
 
 /// What can be read only once.
@@ -240,7 +245,10 @@ fn a_stopped_run_goes_on_and_a_stored_configuration_runs_again() {
     let output = run(nap(dir).args(batch), 0);
     assert!(String::from_utf8(output.stdout).unwrap().contains("4 epochs of 2 steps"));
     let line = refused(nap(dir).args(["train", "--resume", "--out", "whole", "--seed", "1"]));
-    assert!(line.contains("another run") || line.contains("no data"), "{line}");
+    assert!(
+        line.contains("another run (task.data.train is ") && line.contains("not none"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -389,10 +397,10 @@ fn files_that_cannot_be_used_get_one_clear_line() {
     let long = format!("{{\"tokens\": [{}1], \"label\": \"no\"}}", "1,".repeat(1 << 20));
     let endless = b"tokens,label\n1 2,a\n\"5 inch,b\n".iter().copied();
     let endless: Vec<u8> = endless.chain(b"1 2,a\n".repeat(12 << 20)).collect();
-    let cases: [(Vec<u8>, &str, &str); 35] = [
-        (b"".to_vec(), "classify", "no sequences: the file is empty"),
-        (b" \n\r\n".to_vec(), "classify", "no sequences: the file is empty"),
-        (b"tokens,label\n".to_vec(), "classify", "no sequences: the file is empty"),
+    let cases: [(Vec<u8>, &str, &str); 36] = [
+        (b"".to_vec(), "classify", "no sequences in it"),
+        (b" \n\r\n".to_vec(), "classify", "no sequences in it"),
+        (b"tokens,label\n".to_vec(), "classify", "no sequences in it"),
         (with("{\"tokens\": [1, 2"), "classify", "line 21: column "),
         (with("[1, 2]"), "classify", "line 21: column "),
         (
@@ -414,6 +422,11 @@ fn files_that_cannot_be_used_get_one_clear_line() {
             with("{\"tokens\": [true], \"label\": \"no\"}"),
             "classify",
             "line 21: column 16: invalid type: boolean",
+        ),
+        (
+            with("{\"tokens\": [100000000000000000000], \"label\": \"no\"}"),
+            "classify",
+            "line 21: column 33: a number beyond 64 bits",
         ),
         (with("{\"tokens\": [[1]], \"label\": \"no\"}"), "classify", "a list in a list"),
         (with("{\"tokens\": 1, \"label\": \"no\"}"), "classify", "tokens: expected a list"),

@@ -145,9 +145,22 @@ fn differences(stored: &RunConfig, wanted: &RunConfig) -> String {
     let mut found = Vec::new();
     for (section, keys) in &stored {
         for (key, value) in keys.as_object().into_iter().flatten() {
-            let other = &wanted[section][key];
-            if value != other {
-                found.push(format!("{section}.{key} is {value}, not {other}"));
+            let (key, other) = (format!("{section}.{key}"), &wanted[section][key]);
+            if value == other {
+                continue;
+            }
+            // Other data: the file says it, or the digest; all else follows.
+            if value.is_object() || other.is_object() {
+                let parts = ["train", "valid", "digest"];
+                let part = parts.into_iter().find(|&part| value[part] != other[part]);
+                let part = part.unwrap_or("fraction");
+                let [value, other] = [value, other].map(|data| match &data[part] {
+                    Value::Null => "none".to_owned(),
+                    value => value.to_string(),
+                });
+                found.insert(0, format!("{key}.{part} is {value}, not {other}"));
+            } else {
+                found.push(format!("{key} is {value}, not {other}"));
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use nap_engine::data::Label;
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 
 use super::records::Tokenize;
@@ -105,6 +106,8 @@ impl<'de> Deserialize<'de> for Item {
 
 const ITEM: &str = "a whole number or a text";
 
+const TOO_LARGE: &str = "a number beyond 64 bits";
+
 struct AnswerVisitor {
     expecting: &'static str,
 }
@@ -121,8 +124,16 @@ impl<'de> Visitor<'de> for AnswerVisitor {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Answer, E> {
-        let number = i64::try_from(number).map_err(|_| E::custom("a number beyond 64 bits"))?;
+        let number = i64::try_from(number).map_err(|_| E::custom(TOO_LARGE))?;
         Ok(Answer::One(Label::Whole(number)))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Answer, E> {
+        // What the reader makes of whole numbers that are larger still.
+        Err(match number.fract() == 0.0 && number.abs() >= 2f64.powi(63) {
+            true => E::custom(TOO_LARGE),
+            false => E::invalid_type(Unexpected::Float(number), &self),
+        })
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Answer, E> {

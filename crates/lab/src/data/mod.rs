@@ -137,11 +137,17 @@ fn read(task: TaskName, data: &DataConfig) -> anyhow::Result<(DataConfig, Data)>
     let train_place = &data.train.0;
     let mut encoder = Encoder::collecting(task);
     let mut writer = Writer::new()?;
-    append(Path::new(train_place), tokenize, &mut encoder, &mut writer)?;
+    let mut texts = append(Path::new(train_place), tokenize, &mut encoder, &mut writer)?;
     let count = writer.count();
     if let Some(valid) = &data.valid {
         encoder.close();
-        append(Path::new(&valid.0), tokenize, &mut encoder, &mut writer)?;
+        texts |= append(Path::new(&valid.0), tokenize, &mut encoder, &mut writer)?;
+    }
+    if let (Some(tokenize), false) = (tokenize, texts) {
+        let name = tokenize.name();
+        return Err(bad(format!(
+            "{train_place}: tokens and no text: expected no --tokenize {name}"
+        )));
     }
     let total = writer.count();
     let (names, tokens, classes) = encoder.names();
@@ -185,13 +191,13 @@ fn read(task: TaskName, data: &DataConfig) -> anyhow::Result<(DataConfig, Data)>
     Ok((found, data))
 }
 
-/// Encodes a file's records.
+/// Encodes a file's records; says whether there are texts that became tokens.
 fn append(
     path: &Path,
     tokenize: Option<Tokenize>,
     encoder: &mut Encoder,
     writer: &mut Writer,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let mut records = Records::open(path, tokenize)?;
     let before = writer.count();
     while let Some(record) = records.read_record()? {
@@ -204,9 +210,9 @@ fn append(
         writer.push(&tokens, &targets)?;
     }
     if writer.count() == before {
-        return Err(bad(format!("{}: no sequences: the file is empty", records.place())));
+        return Err(bad(format!("{}: no sequences in it", records.place())));
     }
-    Ok(())
+    Ok(records.had_texts())
 }
 
 /// The examples of a file, encoded with the names of a model.

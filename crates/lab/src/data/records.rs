@@ -71,6 +71,7 @@ pub struct Record {
 pub struct Records {
     place: String,
     wanted: Wanted,
+    had_texts: bool,
     lines: Lines,
 }
 
@@ -187,7 +188,7 @@ impl Records {
             }
         };
         let wanted = Wanted { tokenize, labels: true };
-        Ok(Self { place, wanted, lines })
+        Ok(Self { place, wanted, had_texts: false, lines })
     }
 
     /// The same records without their labels, which may be anything.
@@ -204,6 +205,11 @@ impl Records {
             Lines::Csv { input, .. } => (input.get_ref(), input.position().byte()),
         };
         position < source.lines
+    }
+
+    /// Whether texts have become tokens so far.
+    pub fn had_texts(&self) -> bool {
+        self.had_texts
     }
 
     /// What errors name it.
@@ -223,7 +229,10 @@ impl Records {
     pub fn read_record(&mut self) -> anyhow::Result<Option<Record>> {
         let Some((line, Fields { tokens, text, label })) = self.fields()? else { return Ok(None) };
         let tokens = match (tokens, text, self.wanted.tokenize) {
-            (_, Some(text), Some(tokenize)) => tokenize.tokens(&text),
+            (_, Some(text), Some(tokenize)) => {
+                self.had_texts = true;
+                tokenize.tokens(&text)
+            }
             (Some(tokens), _, _) => tokens.0,
             (None, Some(_), None) => {
                 let what = "a text: expected --tokenize whitespace or char";
