@@ -47,14 +47,14 @@ impl PlannedRun {
     }
 }
 
-/// Seconds of training and of evaluation on a nominal core: 75 GFLOP/s in matrix products;
+/// Seconds of training and of evaluation on a nominal core: 67 GFLOP/s in matrix products;
 /// pointwise work per token and layer that grows with the width, and a constant; a third of that
 /// without the backward pass.
 pub fn nominal_seconds(config: &RunConfig, cost: &Cost) -> (f64, f64) {
-    let per_token = 8e-7 + 8e-8 * config.model.dim as f64;
+    let per_token = 5.5e-7 + 4.5e-8 * config.model.dim as f64;
     (
-        cost.training_flops / 75e9 + cost.training_tokens * per_token,
-        cost.evaluation_flops / 75e9 + cost.evaluation_tokens * per_token / 3.0,
+        cost.training_flops / 67e9 + cost.training_tokens * per_token,
+        cost.evaluation_flops / 67e9 + cost.evaluation_tokens * per_token / 3.0,
     )
 }
 
