@@ -1,5 +1,5 @@
 //! The engine's tests in one program, so that its generic code is compiled once for all of them.
-//! Those of one file: `cargo test -p nap-engine --test suite golden_ops::`.
+//! Those of one file: `cargo test -p nap-engine --test suite -- golden_ops::`.
 
 mod data;
 mod engine;
