@@ -215,16 +215,34 @@ mod x86 {
     /// As [`super::run`], on a processor with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn avx2<const BY_ROW: bool>(job: &Job<f32>) {
+        // SAFETY: the caller's promise; each count divides `inner`.
+        unsafe {
+            match job.inner.trailing_zeros() {
+                0 => avx2_unrolled::<BY_ROW, 1>(job),
+                1 => avx2_unrolled::<BY_ROW, 2>(job),
+                2 => avx2_unrolled::<BY_ROW, 4>(job),
+                _ => avx2_unrolled::<BY_ROW, 8>(job),
+            }
+        }
+    }
+
+    /// [`avx2`] with UNROLL values of k between two tests for the end: a loop's own instructions
+    /// cost time where the core's decoder is shared with another thread.
+    ///
+    /// # Safety
+    /// As [`avx2`]; `UNROLL` must divide `inner`.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2_unrolled<const BY_ROW: bool, const UNROLL: usize>(job: &Job<f32>) {
         let whole = job.rows / job.height * job.height;
         for first in (0..job.blocks).step_by(BLOCKS_PER_PASS) {
             let blocks = first..job.blocks.min(first + BLOCKS_PER_PASS);
             // SAFETY: the caller's promise.
             unsafe {
                 by_height!(job.height, [1 2 3 4 5 6],
-                    M => avx2_strips::<M, BY_ROW>(job, 0..whole, blocks.clone()));
+                    M => avx2_strips::<M, BY_ROW, UNROLL>(job, 0..whole, blocks.clone()));
                 if whole < job.rows {
                     by_height!(job.rows - whole, [1 2 3 4 5],
-                        M => avx2_strips::<M, BY_ROW>(job, whole..job.rows, blocks));
+                        M => avx2_strips::<M, BY_ROW, UNROLL>(job, whole..job.rows, blocks));
                 }
             }
         }
@@ -234,9 +252,9 @@ mod x86 {
     /// known to it.
     ///
     /// # Safety
-    /// As [`avx2`], for these rows, whole strips, and blocks.
+    /// As [`avx2_unrolled`], for these rows, whole strips, and blocks.
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2_strips<const M: usize, const BY_ROW: bool>(
+    unsafe fn avx2_strips<const M: usize, const BY_ROW: bool, const UNROLL: usize>(
         job: &Job<f32>,
         rows: Range<usize>,
         blocks: Range<usize>,
@@ -244,7 +262,7 @@ mod x86 {
         for row in rows.step_by(M) {
             for block in blocks.clone() {
                 // SAFETY: the caller's promise.
-                unsafe { avx2_tile::<M, BY_ROW>(job, block, row) };
+                unsafe { avx2_tile::<M, BY_ROW, UNROLL>(job, block, row) };
             }
         }
     }
@@ -252,10 +270,10 @@ mod x86 {
     /// M rows by 16 columns: 2 M registers of sums.
     ///
     /// # Safety
-    /// As [`avx2`], for this strip and block.
+    /// As [`avx2_unrolled`], for this strip and block.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2_tile<const M: usize, const BY_ROW: bool>(
+    unsafe fn avx2_tile<const M: usize, const BY_ROW: bool, const UNROLL: usize>(
         job: &Job<f32>,
         block: usize,
         row: usize,
@@ -269,18 +287,25 @@ mod x86 {
                 if let Begin::Bias(bias) = job.begin {
                     *sums = [_mm256_broadcast_ss(&*bias.add(row + i)); 2];
                 }
+                if matches!(job.begin, Begin::Add) {
+                    let c = c.add(i * job.c_row);
+                    _mm_prefetch::<_MM_HINT_T0>(c.cast());
+                    _mm_prefetch::<_MM_HINT_T0>(c.add(LANES - 1).cast());
+                }
             }
             for _ in 0..job.segments {
                 let mut at = a;
-                for _ in 0..job.inner {
-                    let (b0, b1) = (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)));
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let a = _mm256_broadcast_ss(&*at.add(i * stride));
-                        sums[0] = _mm256_fmadd_ps(a, b0, sums[0]);
-                        sums[1] = _mm256_fmadd_ps(a, b1, sums[1]);
+                for _ in 0..job.inner / UNROLL {
+                    for _ in 0..UNROLL {
+                        let (b0, b1) = (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)));
+                        for (i, sums) in sums.iter_mut().enumerate() {
+                            let a = _mm256_broadcast_ss(&*at.add(i * stride));
+                            sums[0] = _mm256_fmadd_ps(a, b0, sums[0]);
+                            sums[1] = _mm256_fmadd_ps(a, b1, sums[1]);
+                        }
+                        at = at.wrapping_add(if BY_ROW { 1 } else { job.step });
+                        b = b.wrapping_add(LANES);
                     }
-                    at = at.wrapping_add(if BY_ROW { 1 } else { job.step });
-                    b = b.wrapping_add(LANES);
                 }
                 a = a.wrapping_add(job.a_segment);
             }
