@@ -211,6 +211,9 @@ mod x86 {
 
     use super::{BLOCKS_PER_PASS, Begin, Job, LANES};
 
+    /// Results of so many rows of 16 are taken to lie beyond the level-1 cache.
+    const FAR: usize = 1024;
+
     /// # Safety
     /// As [`super::run`], on a processor with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
@@ -220,8 +223,7 @@ mod x86 {
             match job.inner.trailing_zeros() {
                 0 => avx2_unrolled::<BY_ROW, 1>(job),
                 1 => avx2_unrolled::<BY_ROW, 2>(job),
-                2 => avx2_unrolled::<BY_ROW, 4>(job),
-                _ => avx2_unrolled::<BY_ROW, 8>(job),
+                _ => avx2_unrolled::<BY_ROW, 4>(job),
             }
         }
     }
@@ -287,11 +289,9 @@ mod x86 {
                 if let Begin::Bias(bias) = job.begin {
                     *sums = [_mm256_broadcast_ss(&*bias.add(row + i)); 2];
                 }
-                if matches!(job.begin, Begin::Add) {
-                    let c = c.add(i * job.c_row);
-                    _mm_prefetch::<_MM_HINT_T0>(c.cast());
-                    _mm_prefetch::<_MM_HINT_T0>(c.add(LANES - 1).cast());
-                }
+            }
+            if BY_ROW && job.rows * job.blocks >= FAR {
+                fetch_ahead::<M>(job, block, row);
             }
             for _ in 0..job.segments {
                 let mut at = a;
@@ -317,6 +317,37 @@ mod x86 {
                 }
                 _mm256_storeu_ps(c, sums[0]);
                 _mm256_storeu_ps(c.add(8), sums[1]);
+            }
+        }
+    }
+
+    /// Fetches what is added to this tile, and for each block of a pass its share of the next
+    /// strip of A: where sums run over tokens, both may lie beyond the level-2 cache.
+    ///
+    /// # Safety
+    /// As [`avx2_unrolled`], for this strip and block.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn fetch_ahead<const M: usize>(job: &Job<f32>, block: usize, row: usize) {
+        // SAFETY: the caller's promise; what is only fetched may also lie beyond the end.
+        unsafe {
+            let fetch = |at: *const f32| _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            if matches!(job.begin, Begin::Add) {
+                let (_, _, c) = job.at(block, row);
+                for i in 0..M {
+                    // A row may begin in the middle of a cache line.
+                    let c = c.add(i * job.c_row);
+                    fetch(c);
+                    fetch(c.add(LANES - 1));
+                }
+            }
+            let share = job.segments.div_ceil(BLOCKS_PER_PASS);
+            let first = block % BLOCKS_PER_PASS * share;
+            for segment in first..job.segments.min(first + share) {
+                let next = job.a.wrapping_add(job.a_at(row + M) + segment * job.a_segment);
+                for i in 0..M {
+                    fetch(next.wrapping_add(i * LANES));
+                }
             }
         }
     }
