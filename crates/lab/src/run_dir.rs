@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use nap_engine::config::RunConfig;
 use nap_engine::task::Task;
-use nap_engine::train::{EpochRecord, Trained, Trainer};
+use nap_engine::train::{EpochRecord, Trained, Trainer, finished};
 use serde_json::Value;
 
 use crate::data;
@@ -130,7 +130,8 @@ impl RunDir {
     /// records of its finished epochs; a note where the run starts again.
     ///
     /// # Errors
-    /// If the checkpoint cannot be used or belongs to another run.
+    /// If the checkpoint cannot be used, belongs to another run, or holds the end of this one on
+    /// another instruction set.
     pub fn trainer(
         &self,
         config: &RunConfig,
@@ -154,6 +155,14 @@ impl RunDir {
             return Err(bad(format!("{place} belongs to another run than the {CONFIG} beside it")));
         }
         let isa = nap_engine::train::isa(&trained.config);
+        if trained.isa != isa && finished(&trained.config, &trained.history) {
+            return Err(bad(format!(
+                "{} already holds this run, finished with {}, and this machine has {isa}: \
+                 nap show it, or give a new --out",
+                self.path.display(),
+                trained.isa
+            )));
+        }
         if trained.isa != isa {
             let note = format!(
                 "the checkpoint was computed with {}, this machine has {isa}: starting again",

@@ -52,6 +52,13 @@ fn options_that_cannot_be_used() {
 }
 
 #[test]
+fn unknown_instruction_sets() {
+    let dir = tempdir().unwrap();
+    let line = refused(nap(dir.path()).arg("models").env("NAP_ISA", "Portable"));
+    assert!(line.contains("NAP_ISA=Portable: expected one of portable, avx2, avx512;"), "{line}");
+}
+
+#[test]
 fn benches_that_cannot_be_run() {
     let dir = tempdir().unwrap();
     let cases: [(&[&str], &[&str]); 9] = [

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nap_engine::arch::{Isa, isa};
 use serde_json::Value;
-use support::{TINY, assert_same, nap, run};
+use support::{TINY, assert_same, contents, nap, refused, run};
 use tempfile::tempdir;
 
 fn train(directory: &Path, out: &str, options: &[&str]) -> Command {
@@ -222,6 +223,22 @@ fn a_full_disk_leaves_what_was_finished() {
             }
         }
     }
+}
+
+#[test]
+fn a_finished_run_of_another_instruction_set_is_left_as_it_is() {
+    // Where there is only the portable path, such a run cannot be made.
+    if isa() == Isa::Portable {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    run(train(dir.path(), "out", &[]).env("NAP_ISA", "portable"), 0);
+    let before = contents(&dir.path().join("out"));
+    for options in [&["--resume"][..], &[]] {
+        let line = refused(&mut train(dir.path(), "out", options));
+        assert!(line.contains("finished with portable"), "{line}");
+    }
+    assert_eq!(before, contents(&dir.path().join("out")));
 }
 
 #[test]

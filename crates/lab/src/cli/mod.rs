@@ -29,8 +29,9 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use nap_engine::arch::{Isa, isa};
 
-use crate::error::BadInput;
+use crate::error::{BadInput, bad};
 use crate::output::{Closed, note};
 pub use options::RunOptions;
 
@@ -119,7 +120,20 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let result = match cli.command {
+    let result = known_instruction_set().and_then(|()| run(cli.command));
+    result.unwrap_or_else(|error| {
+        if error.is::<Closed>() {
+            return ExitCode::SUCCESS;
+        }
+        // One line, whatever the causes contain.
+        let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+        note(format!("error: {line}\n"));
+        ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Train(args) => train::run(*args),
         Command::Choose(args) => choose::run(*args),
         Command::Sweep(args) => sweep::sweep(*args),
@@ -143,16 +157,19 @@ pub fn main() -> ExitCode {
         Command::Show(args) => show::run(args),
         Command::Config(args) => config::run(*args),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
-    };
-    result.unwrap_or_else(|error| {
-        if error.is::<Closed>() {
-            return ExitCode::SUCCESS;
+    }
+}
+
+/// `NAP_ISA`, if it is set, must name a path this machine has: the engine passes over others.
+fn known_instruction_set() -> anyhow::Result<()> {
+    match std::env::var_os("NAP_ISA") {
+        Some(name) if name != isa().name() => {
+            let known = [Isa::Portable, Isa::Avx2, Isa::Avx512].map(Isa::name).join(", ");
+            let (name, best) = (name.display(), isa().name());
+            Err(bad(format!("NAP_ISA={name}: expected one of {known}; this machine has {best}")))
         }
-        // One line, whatever the causes contain.
-        let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
-        note(format!("error: {line}\n"));
-        ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
-    })
+        _ => Ok(()),
+    }
 }
 
 /// Help goes to standard output; a wrong argument becomes one line.
