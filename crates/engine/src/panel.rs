@@ -181,11 +181,6 @@ impl<'a, T> PanelsMut<'a, T> {
         PanelsMut { data: self.data, rows: self.rows, stride: self.stride, count: self.count }
     }
 
-    /// The same view, to read.
-    pub fn as_panels(&self) -> Panels<'_, T> {
-        Panels { data: self.data, rows: self.rows, stride: self.stride, count: self.count }
-    }
-
     /// One panel's rows.
     pub fn panel(&mut self, index: usize) -> &mut [Lanes<T>] {
         assert!(index < self.count, "panel {index} of {}", self.count);

@@ -140,15 +140,6 @@ fn sample(least: Duration, mut work: impl FnMut()) -> (f64, f64) {
     }
 }
 
-/// The value below which this share of the ascending `values` lies, between neighbours linearly;
-/// NaN for none.
-pub fn quantile(values: &[f64], share: f64) -> f64 {
-    let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
-    let place = share * last as f64;
-    let (below, above) = (place.floor() as usize, place.ceil() as usize);
-    values[below] + (values[above] - values[below]) * place.fract()
-}
-
 /// Peak memory of this process in MB, on Linux.
 fn peak_rss_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -159,16 +150,6 @@ fn peak_rss_mb() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_lie_between_neighbours() {
-        let values = [1.0, 2.0, 4.0, 8.0];
-        assert_eq!(quantile(&values, 0.5), 3.0);
-        assert_eq!(quantile(&values, 0.75), 5.0);
-        assert_eq!([0.0, 1.0].map(|share| quantile(&values, share)), [1.0, 8.0]);
-        assert_eq!(quantile(&values[..1], 0.75), 1.0);
-        assert!(quantile(&[], 0.5).is_nan());
-    }
 
     #[test]
     fn a_sample_counts_what_it_did() {

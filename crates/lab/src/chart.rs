@@ -1,6 +1,5 @@
-//! Line charts as SVG, and the colours of signed numbers: text stays text, colours are told apart
-//! without colour vision (and lines by their dashes), and both light and dark pages are served by
-//! the same file.
+//! Line charts as SVG: text stays text, colours are told apart without colour vision (and lines by
+//! their dashes), and both light and dark pages are served by the same file.
 
 use std::fmt::Write;
 
@@ -41,23 +40,6 @@ pub struct Chart<'a> {
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 /// A line that lies under another shows through its gaps.
 const DASHES: [&str; 4] = ["none", "7 3", "2 3", "9 3 2 3"];
-
-/// Zero, and the colours of ever larger magnitudes: blue below zero, orange above.
-const NEUTRAL: [f64; 3] = [247.0; 3];
-const LESS: [[f64; 3]; 3] = [NEUTRAL, [108.0, 168.0, 214.0], [33.0, 102.0, 172.0]];
-const MORE: [[f64; 3]; 3] = [NEUTRAL, [240.0, 150.0, 60.0], [179.0, 78.0, 6.0]];
-
-/// The colour of a number between -1 and 1; grey of no number.
-pub fn diverging(w: f64) -> [u8; 3] {
-    if w.is_nan() {
-        return [128; 3];
-    }
-    let stops = if w < 0.0 { LESS } else { MORE };
-    let place = w.abs().min(1.0) * 2.0;
-    let low = (place as usize).min(1);
-    let mix = |c: usize| stops[low][c] + (stops[low + 1][c] - stops[low][c]) * (place - low as f64);
-    [0, 1, 2].map(|c| mix(c).round() as u8)
-}
 
 const SIZE: (f64, f64) = (720.0, 400.0);
 /// Left, top, right, bottom; the names of the lines stand on the right.
@@ -258,14 +240,6 @@ mod tests {
         assert_eq!(texts(&scale(Some(2.0), &[1.0, 4.0])), ["1", "2", "4"]);
         assert_eq!(texts(&scale(None, &[])).first().unwrap(), "0.0");
         assert!(texts(&scale(None, &[3.0, 3.0])).contains(&"3.0".to_owned()));
-    }
-
-    #[test]
-    fn colours_are_signed_and_symmetric() {
-        assert_eq!(diverging(0.0), [247; 3]);
-        assert_eq!((diverging(-1.0), diverging(1.0)), ([33, 102, 172], [179, 78, 6]));
-        assert_eq!((diverging(-9.0), diverging(0.5)), (diverging(-1.0), [240, 150, 60]));
-        assert_eq!(diverging(f64::NAN), [128; 3]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Errors a user meets: bad input ends with exit code 2, anything else with 1.
 
 use std::fmt::Display;
+use std::path::Path;
 
 /// Input that cannot be used: what, where, what would be right, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,18 @@ impl std::error::Error for BadInput {}
 /// Shorthand for an error of this kind.
 pub fn bad(message: impl Into<String>) -> anyhow::Error {
     BadInput(message.into()).into()
+}
+
+/// A file that cannot be written: bad input if its place cannot be one, but not on a full disk.
+pub fn unwritable(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    use std::io::ErrorKind as Kind;
+    let message = format!("cannot write {}: {error}", path.display());
+    match error.kind() {
+        Kind::NotFound | Kind::NotADirectory | Kind::IsADirectory | Kind::PermissionDenied => {
+            bad(message)
+        }
+        _ => anyhow::anyhow!(message),
+    }
 }
 
 /// The known name nearest to a mistyped one, as ` (did you mean ...?)`, if one is near.

@@ -7,7 +7,7 @@ pub fn escape(text: &str) -> String {
 
 /// The text as one word of a shell's command.
 pub fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+,^%:@".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),

@@ -28,7 +28,7 @@ pub const PRESETS: [Preset; 3] = [
 pub const OWN: &str = "own-data";
 
 /// Keys that a configuration need not have.
-const OPTIONAL: [&str; 3] = ["task.data", "train.patience", "train.class_weights"];
+pub const OPTIONAL: [&str; 3] = ["task.data", "train.patience", "train.class_weights"];
 
 /// Keys that follow from data of one's own.
 pub const FOLLOWING: [&str; 3] = ["task.vocab", LENGTH, "train.steps_per_epoch"];
@@ -118,7 +118,7 @@ impl Layers {
             })?;
             if task != self.config.task.name {
                 self.config.task.name = task;
-                self.config.task.vocab = if task == TaskName::Mode { 10 } else { 100 };
+                self.config.task.vocab = task.default_vocab();
                 match &mut self.config.task.data {
                     // To be read anew.
                     Some(data) if task.is_own() => data.digest.clear(),

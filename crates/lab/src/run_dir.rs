@@ -92,26 +92,51 @@ impl RunDir {
         }
     }
 
-    /// Creates the directory, claims it for this process and stores the configuration. The
-    /// claim lasts as long as the file that is returned.
+    /// Claims the directory for this process, if there is one, for as long as the file that is
+    /// returned. What is read after that stays true.
     ///
     /// # Errors
-    /// If that cannot be written, or another process is at work there.
-    pub fn create(&self, config: &RunConfig) -> anyhow::Result<Option<File>> {
-        let place = self.path.display();
-        let unwritable = |error: &dyn std::fmt::Display| {
-            bad(format!("cannot write to output directory {place}: {error}"))
-        };
-        fs::create_dir_all(&self.path).map_err(|error| unwritable(&error))?;
-        // Where directories cannot be locked, nothing is claimed.
-        let lock = File::open(&self.path).ok();
-        if lock.as_ref().is_some_and(|f| matches!(f.try_lock(), Err(TryLockError::WouldBlock))) {
-            return Err(bad(format!("another process is at work in output directory {place}")));
+    /// If another process is at work there.
+    pub fn claim(&self) -> anyhow::Result<Option<File>> {
+        let Ok(directory) = File::open(&self.path) else { return Ok(None) };
+        match directory.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                let place = self.path.display();
+                Err(bad(format!("another process is at work in output directory {place}")))
+            }
+            // Where directories cannot be locked, nothing is claimed.
+            _ => Ok(Some(directory)),
         }
-        remove_beginning_with(&self.path, TEMPORARY).map_err(|error| unwritable(&error))?;
+    }
+
+    /// Creates the directory and claims it.
+    ///
+    /// # Errors
+    /// If that cannot be done, or another process was faster.
+    pub fn create(&self) -> anyhow::Result<Option<File>> {
+        fs::create_dir_all(&self.path).map_err(|error| self.unwritable(&error))?;
+        let claim = self.claim()?;
+        match self.state()? {
+            State::Empty => Ok(claim),
+            State::Run(_) => Err(bad(format!(
+                "another process has put a run into output directory {}",
+                self.path.display()
+            ))),
+        }
+    }
+
+    /// Stores the configuration, and removes what a killed process left behind.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn begin(&self, config: &RunConfig) -> anyhow::Result<()> {
+        remove_beginning_with(&self.path, TEMPORARY).map_err(|error| self.unwritable(&error))?;
         let text = resolve::to_toml(config)?;
-        self.write(CONFIG, text.as_bytes()).map_err(|error| unwritable(&error.root_cause()))?;
-        Ok(lock)
+        self.write(CONFIG, text.as_bytes()).map_err(|error| self.unwritable(error.root_cause()))
+    }
+
+    fn unwritable(&self, error: &dyn std::fmt::Display) -> anyhow::Error {
+        bad(format!("cannot write to output directory {}: {error}", self.path.display()))
     }
 
     /// Makes the stored records those of the trainer's finished epochs, no more and no fewer.

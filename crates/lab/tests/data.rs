@@ -204,6 +204,11 @@ fn every_format_of_the_same_content_is_the_same_run() {
     fs::write(dir.join("a.jsonl"), changed).unwrap();
     run(&mut train(dir, &["--data", "a.jsonl", "--out", "other"]), 0);
     assert_ne!(digest("other"), digest("run-a.jsonl"));
+    // So are two labels that have changed places.
+    let exchanged = json.replace("yes", "y").replace("no", "yes").replace("\"y\"", "\"no\"");
+    fs::write(dir.join("g.jsonl"), exchanged).unwrap();
+    run(&mut train(dir, &["--data", "g.jsonl", "--out", "exchanged"]), 0);
+    assert_ne!(digest("exchanged"), digest("run-a.jsonl"));
     let line = refused(nap(dir).args(["train", "--resume", "--out", "run-a.jsonl"]));
     assert!(line.contains("not the data of this run any more"), "{line}");
     let line = refused(&mut train(dir, &["--data", "b.csv", "--out", "other"]));

@@ -3,10 +3,13 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 use support::sweep::{
     assert_no_run_twice, assert_same_results, csv_without_wall, ids, journal_lines,
@@ -129,6 +132,7 @@ fn a_sweep_file_with_three_axes() {
     let dir = tempdir().unwrap();
     let file = "models = ['nap', 'max']\nseeds = 1\n[task]\nname = 'cases'\nlength = 8\n[train]\nepochs = 1\n\
                 steps_per_epoch = 2\ncase_sequences = 12\n[axes]\nheads = [1, 3, 8]\n\
+                'train.patience' = [2]\n\
                 lr = { base = 0.3, min = 4, range = 2 }\n'model.gain' = [true, false]\n[model]\ndim = 8";
     fs::write(dir.path().join("mine.toml"), file).unwrap();
     let output = text(&run(nap(dir.path()).args(["sweep", "mine.toml", "--jobs", "2"]), 0));
@@ -138,7 +142,7 @@ fn a_sweep_file_with_three_axes() {
         "note: left out 4 points of the grid: nap model.heads = 3: a divisor of model.dim = 8";
     assert!(output.contains(note), "{output}");
     let table = text(&run(nap(dir.path()).args(["status", "sweeps/mine"]), 0));
-    assert!(table.contains("nap model.gain true"), "{table}");
+    assert!(table.contains("nap train.patience 2 model.gain true"), "{table}");
     // The stored file is a sweep file: it continues the sweep.
     let stored = fs::read_dir(dir.path().join("sweeps/mine")).unwrap();
     let stored = stored.map(|entry| entry.unwrap().path());
@@ -285,6 +289,11 @@ fn damaged_journals_are_reported_and_what_is_whole_is_kept() {
     run(other.args(SMALL).args(["--out", "other"]), 0);
     let foreign = journal_lines(&dir.path().join("other")).concat();
     fs::write(out.join("journal/other.jsonl"), &foreign).unwrap();
+    // A compressed file that was not copied to its end.
+    let mut short = GzEncoder::new(Vec::new(), Compression::fast());
+    short.write_all(lines[..4].concat().as_bytes()).unwrap();
+    let short = short.finish().unwrap();
+    fs::write(out.join("journal/short.jsonl.gz"), &short[..short.len() - 9]).unwrap();
     // An older numerics version is never mixed in.
     let older = lines[0].replace("\"numerics\":2", "\"numerics\":0").replace("0.", "0.9");
     fs::write(out.join("journal/older.jsonl"), older).unwrap();
@@ -299,6 +308,7 @@ fn damaged_journals_are_reported_and_what_is_whole_is_kept() {
         "line 9: cut short",
         "empty.jsonl: empty",
         "folder.jsonl: not a file: ignored",
+        "only what comes before is read",
         "1 records of numerics version 0 are kept apart",
         "8 runs, 7 done, 1 to do",
     ] {
@@ -487,11 +497,23 @@ fn checkpoints_are_kept_on_request() {
     let dir = tempdir().unwrap();
     let options = ["--models", "sum", "--x", "8", "--lr", "0.3^5", "--seeds", "1", "--out", "out"];
     run(&mut sweep(dir.path(), &[&options[..], &["--keep-checkpoints"]].concat()), 0);
-    let id = &ids(&dir.path().join("out"))[0];
+    let out = dir.path().join("out");
+    let id = &ids(&out)[0];
     for kind in ["best", "last"] {
         let file = format!("out/models/{id}.{kind}.safetensors");
         run(nap(dir.path()).args(["eval", &file, "--batches", "1"]), 0);
     }
+    // A run that began without them starts again, for its best may be over.
+    let best = fs::read(out.join(format!("models/{id}.best.safetensors"))).unwrap();
+    for folder in ["models", "journal"] {
+        fs::rename(out.join(folder), dir.path().join(folder)).unwrap();
+    }
+    let last = dir.path().join(format!("models/{id}.last.safetensors"));
+    fs::copy(last, out.join(format!("checkpoints/{id}.safetensors"))).unwrap();
+    let said =
+        text(&run(&mut sweep(dir.path(), &[&options[..], &["--keep-checkpoints"]].concat()), 0));
+    assert!(said.contains("its best weights were not kept: the run starts again"), "{said}");
+    assert_eq!(fs::read(out.join(format!("models/{id}.best.safetensors"))).unwrap(), best);
 }
 
 #[test]

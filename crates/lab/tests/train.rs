@@ -291,8 +291,30 @@ fn a_directory_belongs_to_one_process() {
     }
     let line = support::refused(nap(dir.path()).args(["train", "--resume", "--out", "run"]));
     assert!(line.contains("another process"), "{line}");
+    let other = ["--epochs", "100000", "--patience", "3"];
+    let line = support::refused(&mut train(dir.path(), "run", &other));
+    assert!(line.contains("another process"), "{line}");
     first.kill().unwrap();
     first.wait().unwrap();
+    let line = support::refused(&mut train(dir.path(), "run", &other));
+    assert!(line.contains("another run (train.patience is null, not 3)"), "{line}");
+}
+
+#[test]
+#[cfg(unix)]
+fn an_evaluation_can_be_stopped() {
+    let dir = tempdir().unwrap();
+    let options = ["--set", "train.validation_batches=1000000", "--quiet"];
+    let mut child = train(dir.path(), "run", &options).spawn().unwrap();
+    while !dir.path().join("run/config.toml").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Time for the steps, which come to milliseconds; if they took longer they are what stops.
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(dir.path().join("run/last.safetensors").exists());
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl RunConfig {
             task: TaskConfig {
                 name: TaskName::Cases,
                 readout: CasesReadout::PerToken,
-                vocab: 100,
+                vocab: TaskName::Cases.default_vocab(),
                 length: 128,
                 validation_length: Auto::Auto,
                 case_bias: 0,
@@ -145,7 +145,7 @@ impl RunConfig {
         let mut config = Self::paper();
         config.model.dim = 32;
         config.task.name = TaskName::Mode;
-        config.task.vocab = 10;
+        config.task.vocab = TaskName::Mode.default_vocab();
         config.train.learning_rate = 0.000_729; // 0.3^6
         config
     }

@@ -44,6 +44,11 @@ impl TaskName {
         Self::OWN.contains(&self)
     }
 
+    /// The paper's number of different tokens.
+    pub fn default_vocab(self) -> usize {
+        if self == TaskName::Mode { 10 } else { 100 }
+    }
+
     /// The name, as configurations spell it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 //!
 //! Sequences have any length. A batch is padded to its longest sequence and masked, so that
 //! padding takes no part in any aggregate, count, loss, score or read-out; what a sequence gives
-//! does not depend on what it is batched with.
+//! does not depend on what it is batched with, but for rounding.
 
 mod batches;
 mod config;

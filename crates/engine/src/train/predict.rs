@@ -16,8 +16,8 @@ pub struct Predictor<'a> {
     logits: Vec<f32>,
 }
 
-/// The most padded tokens times logits of each that are computed together, unless one sequence
-/// has more.
+/// The most tokens times logits of each that are computed together, unless one sequence has
+/// more.
 const MOST_LOGITS: usize = 1 << 20;
 
 /// The answers to a sequence.
@@ -61,18 +61,16 @@ impl<'a> Predictor<'a> {
         let mut answers = vec![Answers::default(); sequences.len()];
         let mut rest = &order[..];
         while !rest.is_empty() {
-            // The last is the longest.
-            let longest = |count: usize| examples.length(rest[count - 1] as usize);
-            let fits = |count: &usize| count * longest(*count) * classes <= MOST_LOGITS;
-            let most = rest.len().min(config.train.batch);
-            let count = (1..=most).take_while(fits).count().max(1);
-            let longest = longest(count);
-            let (indices, others) = rest.split_at(count);
+            // Of one length, so that an answer has the same bits whatever comes with it.
+            let length = examples.length(rest[0] as usize);
+            let alike = rest.iter().take_while(|&&i| examples.length(i as usize) == length).count();
+            let most = (MOST_LOGITS / (length * classes)).clamp(1, config.train.batch);
+            let (indices, others) = rest.split_at(alike.min(most));
             rest = others;
-            if self.model.as_ref().is_none_or(|(room, _)| *room < longest) {
+            if self.model.as_ref().is_none_or(|(room, _)| *room < length) {
                 // Doubled, so that slowly growing lengths do not make a model each.
-                let room = longest.next_power_of_two();
-                let room = if self.trained.check_length(room).is_ok() { room } else { longest };
+                let room = length.next_power_of_two();
+                let room = if self.trained.check_length(room).is_ok() { room } else { length };
                 self.model = Some((room, self.trained.model(room)?));
             }
             let Some((_, model)) = &mut self.model else { unreachable!("made above") };

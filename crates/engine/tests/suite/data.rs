@@ -265,6 +265,11 @@ fn models_learn_each_task() {
             assert_eq!((&alone.given, alone.probabilities.len()), (&all.given, 0));
         }
         assert_eq!(correct as f64 / total as f64, last.accuracy);
+        // To the bit, whatever a sequence comes with.
+        for (sequence, answers) in sequences.iter().zip(&answers) {
+            let alone = predictor.answer(std::slice::from_ref(sequence), true).unwrap();
+            assert_eq!(&alone[0], answers, "{task:?}");
+        }
     }
 }
 

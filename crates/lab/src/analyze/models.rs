@@ -73,7 +73,8 @@ fn measure(architecture: &Architecture, parameters: &[f32], batch: &Batch, seed:
     let mut asked = Vec::new();
     let mut upstream = vec![0.0; batch.tokens.len() * d];
     for (s, tokens) in upstream.chunks_exact_mut(n * d).enumerate() {
-        let mut stream = Stream::new(seed, Purpose::Analysis, 0, s as u64);
+        // Not the site of the sequence's own tokens.
+        let mut stream = Stream::new(seed, Purpose::Analysis, 0, s as u64).with_site(1);
         let token = stream.below(n as u32) as usize;
         tokens[token * d..][..d].iter_mut().for_each(|u| *u = stream.normal() as f32);
         asked.push(s * n + token);

@@ -24,6 +24,7 @@ use crate::resolve;
 use crate::sweep::axis::Axis;
 use crate::sweep::grid::{Grid, PlannedRun};
 use crate::sweep::journal::Journal;
+use crate::sweep::map::FIGURE;
 use crate::sweep::record::{RunRecord, Status};
 use crate::sweep::spec::SweepSpec;
 
@@ -39,9 +40,6 @@ const FINALISTS: usize = 2;
 /// Seeds of the search, and more ones of the refinement.
 const SEARCH: usize = 1;
 const REFINE: usize = 2;
-
-/// What decides.
-const FIGURE: &str = "val_accuracy";
 
 /// What is to be computed, all of it; stored before the first run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

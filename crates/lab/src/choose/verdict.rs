@@ -111,7 +111,10 @@ impl Verdict {
             none_is_better && self.rules[0].mean - self.rules[at].mean <= EQUAL
         });
         let fastest = as_good.min_by(|&a, &b| seconds(a).total_cmp(&seconds(b)));
-        fastest.filter(|&at| seconds(at) <= FASTER * seconds(0)).unwrap_or(0)
+        // Of speeds that are not known nothing follows.
+        fastest
+            .filter(|&at| seconds(at).is_finite() && seconds(at) <= FASTER * seconds(0))
+            .unwrap_or(0)
     }
 
     /// The corrected p-value of two rules.
@@ -144,9 +147,9 @@ fn rule(board: &Board, model: usize) -> Option<Rule> {
     let best = search.iter().filter_map(|(_, x)| *x).fold(f64::NEG_INFINITY, f64::max);
     // Steps of a diverged model compute nothing.
     let healthy = records.iter().filter(|r| r.diverged_at.is_none() && r.wall.steps_per_s > 0.0);
-    let mut seconds: Vec<f64> =
+    let seconds: Vec<f64> =
         healthy.map(|r| r.config.train.steps_per_epoch as f64 / r.wall.steps_per_s).collect();
-    let median = bootstrap::quantile(&mut seconds, 0.5);
+    let median = bootstrap::quantile(&seconds, 0.5);
     Some(Rule {
         model: board.plan.models[model].clone(),
         learning_rate: board.plan.rates[rate].clone(),
@@ -214,6 +217,13 @@ pub(super) mod tests {
             epoch_s: Some(epoch_s),
             accuracies: accuracies.to_vec(),
         }
+    }
+
+    #[test]
+    fn of_unknown_speeds_nothing_follows() {
+        let rules =
+            ["nap", "max"].map(|model| Rule { epoch_s: None, ..rule(model, &[0.25; 6], 1.0) });
+        assert_eq!(judge(rules.to_vec()).unwrap().take, 0);
     }
 
     /// Six values near another.

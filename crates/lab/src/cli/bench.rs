@@ -8,10 +8,11 @@ use nap_engine::train::Trainer;
 use serde_json::{Map, Value, json};
 
 use super::RunOptions;
-use crate::bench::{Figures, measure, quantile};
+use crate::bench::{Figures, measure};
 use crate::error::bad;
 use crate::output::{print, print_line};
 use crate::record::number;
+use crate::statistics::bootstrap::quantile;
 
 /// Measure how fast this machine takes a training step, beside its peak.
 #[derive(Debug, clap::Args)]

@@ -128,21 +128,27 @@ fn stored(path: &Path) -> anyhow::Result<Option<Plan>> {
     }
 }
 
+/// The free memory, which must do for each of these runs.
+fn enough_memory(runs: &[&PlannedRun]) -> anyhow::Result<u64> {
+    let memory = workers::free_memory();
+    match runs.iter().find(|run| run.cost.memory_bytes > memory) {
+        None => Ok(memory),
+        Some(run) => Err(bad(format!(
+            "{} needs {} of memory, {} are free: expected a smaller model or batch",
+            run.config.model.name,
+            bytes(run.cost.memory_bytes),
+            bytes(memory)
+        ))),
+    }
+}
+
 /// The plan with as much as the time allows on this machine.
 fn sized(mut plan: Plan, args: &Args, jobs: usize) -> anyhow::Result<Plan> {
     let grid = plan.grid()?;
     // A run takes as long at one learning rate as at another.
     let one_of = |model| grid.runs.iter().find(|run| run.model == model);
     let runs: Vec<&PlannedRun> = (0..plan.models.len()).filter_map(one_of).collect();
-    let memory = workers::free_memory();
-    if let Some(run) = runs.iter().find(|run| run.cost.memory_bytes > memory) {
-        return Err(bad(format!(
-            "{} needs {} of memory, {} are free: expected a smaller model or batch",
-            run.config.model.name,
-            bytes(run.cost.memory_bytes),
-            bytes(memory)
-        )));
-    }
+    let memory = enough_memory(&runs)?;
     let measure = (args.time / 20).min(Duration::from_secs(2));
     let measured = estimate(&runs, jobs, memory, measure);
     let budget = args.time.saturating_sub(measured.took).as_secs_f64();
@@ -227,7 +233,7 @@ impl Chooser<'_> {
         }
         let settings = Settings {
             jobs: self.jobs,
-            memory: workers::free_memory(),
+            memory: enough_memory(&runs)?,
             fail_fast: false,
             time: Some(self.args.time.saturating_sub(self.started.elapsed())),
             checkpoint_every: Duration::from_secs(60),

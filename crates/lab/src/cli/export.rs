@@ -53,7 +53,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let selections = selections.collect::<anyhow::Result<Vec<_>>>()?;
     let journal = export::read(&args.results)?;
     journal.notes.iter().for_each(|text| note(format!("note: {text}\n")));
-    let all = export::in_order(&journal.runs);
+    let mut all = export::in_order(&journal.runs);
+    all.extend(export::in_order(&journal.others));
     if all.is_empty() {
         return Err(bad(format!("no run has ended in {}", args.results.display())));
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::data::names::Encoder;
 use crate::data::records::{Record, Records, Tokenize, words};
-use crate::error::bad;
+use crate::error::{bad, unwritable};
 use crate::files::write_atomically;
 use crate::inspect::page;
 use crate::inspect::roles::{Role, Roles, marks};
@@ -147,7 +147,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(out) = &args.out {
         write_atomically(out, page::html(&shown).as_bytes())
-            .map_err(|error| bad(format!("cannot write {}: {error}", out.display())))?;
+            .map_err(|error| unwritable(out, &error))?;
         note(format!("wrote {}\n", out.display()));
     }
     Ok(ExitCode::SUCCESS)

@@ -179,9 +179,8 @@ fn tasks_text() -> String {
 
 /// The paper's defaults for a task.
 fn defaults(name: TaskName) -> RunConfig {
-    let mut config =
-        if name == TaskName::Mode { RunConfig::quickstart() } else { RunConfig::paper() };
-    config.task.name = name;
+    let mut config = RunConfig::paper();
+    (config.task.name, config.task.vocab) = (name, name.default_vocab());
     config.task.validation_length = Auto::Auto;
     config
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use nap_engine::train::NUMERICS_VERSION;
 
-use crate::error::bad;
+use crate::error::unwritable;
 use crate::files::write_atomically;
 use crate::grids::Results;
 use crate::output::{note, print_line};
@@ -54,9 +54,8 @@ pub fn write(
     let html =
         Page { panels: &panels, notes: &results.notes, provenance: &provenance(paths, &results) }
             .html();
+    write_atomically(out, html.as_bytes()).map_err(|error| unwritable(out, &error))?;
     let place = out.display();
-    write_atomically(out, html.as_bytes())
-        .map_err(|error| bad(format!("cannot write {place}: {error}")))?;
     let size = html.len() as f64 / 1e6;
     let runs = match results.runs.len() {
         0 => "published results".to_owned(),

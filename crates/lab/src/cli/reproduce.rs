@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nap_engine::train::NUMERICS_VERSION;
 use serde_json::json;
 
-use super::sweep::{Execution, compute_share};
+use super::sweep::{Execution, compute_share, continuation};
 use super::{report, signals, workers};
 use crate::error::bad;
 use crate::export;
@@ -97,6 +97,11 @@ pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         args.execution.time = left;
         let one = compute_share(&dir, grid, None, &args.execution, stop.clone())?;
         if stop.load(Ordering::Relaxed) {
+            let left = parts.len() - begun - 1;
+            if left > 0 && one == ExitCode::SUCCESS {
+                note(continuation());
+                return Ok(ExitCode::from(1));
+            }
             return Ok(one);
         }
         if one != ExitCode::SUCCESS {

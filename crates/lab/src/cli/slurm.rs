@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::status;
-use crate::error::bad;
+use crate::error::unwritable;
+use crate::escape::quoted;
 use crate::files::write_atomically;
 use crate::output::{note, print_line};
 use crate::sweep::directory::SweepDir;
@@ -109,9 +110,10 @@ fn submit(args: SubmitArgs) -> anyhow::Result<ExitCode> {
     SweepDir::create(&path, &spec)?;
     std::fs::create_dir_all(&folder)
         .and_then(|()| write_atomically(&script, text.as_bytes()))
-        .map_err(|error| bad(format!("cannot write {}: {error}", script.display())))?;
+        .map_err(|error| unwritable(&script, &error))?;
     if args.dry_run {
-        print_line(format!("{left} runs to do; submit with: sbatch {}", script.display()))?;
+        let script = quoted(&script.display().to_string());
+        print_line(format!("{left} runs to do; submit with: sbatch {script}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let id = slurm::submit(&script)?;
@@ -120,7 +122,7 @@ fn submit(args: SubmitArgs) -> anyhow::Result<ExitCode> {
     print_line(format!(
         "job {id}: {left} runs in {} array tasks; see nap slurm status {}",
         job.tasks,
-        path.display()
+        quoted(&path.display().to_string())
     ))?;
     Ok(ExitCode::SUCCESS)
 }

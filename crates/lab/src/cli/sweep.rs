@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{signals, workers};
 use crate::error::bad;
+use crate::escape::quoted;
 use crate::output::{Closed, note, print, print_line};
 use crate::sweep::directory::SweepDir;
 use crate::sweep::grid::{Grid, PlannedRun};
@@ -229,7 +230,7 @@ impl Sweep<'_> {
             });
         view.finish();
         let totals = computed.inspect_err(|_| note(continuation()))?;
-        let place = self.dir.path().display();
+        let place = quoted(&self.dir.path().display().to_string());
         let failed = totals.failed + failed_before;
         if failed > 0 {
             note(format!(
@@ -286,15 +287,8 @@ pub(super) fn mode(quiet: bool) -> Mode {
 
 /// What to do to go on.
 pub(super) fn continuation() -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=+,^%:@".contains(c);
-    let quote = |argument: String| match argument.chars().all(plain) && !argument.is_empty() {
-        true => argument,
-        false => format!("'{}'", argument.replace('\'', r"'\''")),
-    };
-    let arguments: Vec<_> = std::env::args_os()
-        .skip(1)
-        .map(|argument| quote(argument.to_string_lossy().into_owned()))
-        .collect();
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Vec<_> = arguments.map(|argument| quoted(&argument.to_string_lossy())).collect();
     format!("stopped; continue with: nap {}\n", arguments.join(" "))
 }
 

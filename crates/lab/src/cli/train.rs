@@ -1,5 +1,7 @@
 //! `nap train`: runs one training and writes its directory.
 
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 use nap_engine::config::{DataConfig, RunConfig, TaskConfig, TaskName};
 use nap_engine::task::Task;
 use nap_engine::train::{EpochRecord, Trainer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::progress::Progress;
 use super::{RunOptions, signals};
@@ -62,10 +64,14 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // First of all, so that no write is cut short.
     let stop = signals::stop_flag()?;
-    let (config, dir) = plan(&args)?;
+    let (config, dir, claim) = plan(&args)?;
     // The trainer comes before the directory, so that a bad configuration leaves none behind.
     let (trainer, records, restart) = dir.trainer(&config)?;
-    let _lock = dir.create(&config)?;
+    let _claim = match claim {
+        None if !args.resume => dir.create()?,
+        claim => claim,
+    };
+    dir.begin(&config)?;
     dir.align(&records, &trainer)?;
     let say = |text: String| match (args.quiet, args.json) {
         (true, _) => Ok(()),
@@ -99,15 +105,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Which run, and where; refuses a directory that this run must not touch.
-fn plan(args: &Args) -> anyhow::Result<(RunConfig, RunDir)> {
+/// Which run, and where, and the claim to the directory if there is one; refuses a directory that
+/// this run must not touch.
+fn plan(args: &Args) -> anyhow::Result<(RunConfig, RunDir, Option<File>)> {
     if args.resume && args.options.is_empty() {
         let path = args.out.clone().ok_or_else(|| {
             bad("--resume needs --out DIR, or the options of the run that is to continue")
         })?;
         let dir = RunDir::new(path);
+        let claim = dir.claim()?;
         return match dir.state()? {
-            State::Run(config) => Ok((*config, dir)),
+            State::Run(config) => Ok((*config, dir, claim)),
             State::Empty => {
                 Err(bad(format!("nothing to resume: {} holds no run", dir.path().display())))
             }
@@ -116,14 +124,15 @@ fn plan(args: &Args) -> anyhow::Result<(RunConfig, RunDir)> {
     let config = args.options.resolve()?;
     let dir = RunDir::new(args.out.clone().unwrap_or_else(|| default_path(&config)));
     let place = dir.path().display();
+    let claim = dir.claim()?;
     match dir.state()? {
         State::Empty if args.resume => Err(bad(format!("nothing to resume: {place} holds no run"))),
-        State::Empty => Ok((config, dir)),
+        State::Empty => Ok((config, dir, claim)),
         State::Run(stored) if *stored != config => Err(bad(format!(
             "{place} is the output directory of another run ({}): expected a new --out",
             differences(&stored, &config)
         ))),
-        State::Run(_) if args.resume => Ok((config, dir)),
+        State::Run(_) if args.resume => Ok((config, dir, claim)),
         State::Run(_) => {
             let finished = dir.trainer(&config)?.0.finished();
             let (what, hint) = match finished {
@@ -144,8 +153,11 @@ fn differences(stored: &RunConfig, wanted: &RunConfig) -> String {
     };
     let mut found = Vec::new();
     for (section, keys) in &stored {
-        for (key, value) in keys.as_object().into_iter().flatten() {
-            let (key, other) = (format!("{section}.{key}"), &wanted[section][key]);
+        // Keys that only one of them has are null in the other.
+        let sections = [keys, &wanted[section]].into_iter().filter_map(Value::as_object);
+        for key in sections.flat_map(Map::keys).collect::<BTreeSet<_>>() {
+            let (value, other) = (&keys[key], &wanted[section][key]);
+            let key = format!("{section}.{key}");
             if value == other {
                 continue;
             }
@@ -217,7 +229,12 @@ impl Run<'_> {
             }
             let steps = (per_epoch - first) as f64;
             let steps_per_s = steps / started.elapsed().as_secs_f64().max(1e-9);
-            let measured = self.trainer.finish_epoch().clone();
+            let stop = || self.stop.load(Ordering::Relaxed);
+            let Some(measured) = self.trainer.finish_epoch_unless(&stop).cloned() else {
+                progress.finish();
+                self.dir.save_state(&self.trainer)?;
+                return Ok(false);
+            };
             let line = Value::Object(record::epoch(&measured, cases, steps_per_s)).to_string();
             self.records.push(line);
             self.dir.save_epoch(&self.trainer, &self.records)?;

@@ -73,7 +73,7 @@ impl Writer {
     }
 
     /// The file, with the final numbers of tokens and classes by those it was written with, and
-    /// a hash of what was written.
+    /// a hash of what was written and of these.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -83,6 +83,10 @@ impl Writer {
         classes: Option<Vec<u32>>,
     ) -> anyhow::Result<(Encoded, Sha256)> {
         self.starts.push(self.end);
+        for numbers in std::iter::once(&tokens).chain(&classes) {
+            self.hash.update((numbers.len() as u64).to_le_bytes());
+            numbers.iter().for_each(|number| self.hash.update(number.to_le_bytes()));
+        }
         let file = self.file.into_inner().map_err(std::io::IntoInnerError::into_error);
         let file = file.with_context(unwritable)?;
         let Self { starts, lengths, .. } = self;

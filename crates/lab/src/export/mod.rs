@@ -18,7 +18,7 @@ use std::path::Path;
 use flate2::{Compression, GzBuilder};
 use nap_engine::train::{NUMERICS_VERSION, Trained};
 
-use crate::error::bad;
+use crate::error::{bad, unwritable};
 use crate::files::write_atomically;
 use crate::run_dir::{LAST, RunDir, State};
 use crate::sweep::directory::SweepDir;
@@ -66,7 +66,7 @@ pub fn write_records(directory: &Path, records: &[&RunRecord]) -> anyhow::Result
         }
         write_atomically(&path, &file.finish()?)
     };
-    compress().map_err(|error| bad(format!("cannot write {}: {error}", path.display())))
+    compress().map_err(|error| unwritable(&path, &error))
 }
 
 /// The record of a directory of `nap train`.

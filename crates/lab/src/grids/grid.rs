@@ -114,7 +114,8 @@ impl Setting {
         (
             (self.task as usize, self.readout.map(|readout| std::cmp::Reverse(readout as usize))),
             (axis.unwrap_or(usize::MAX), self.axis.clone()),
-            (std::cmp::Reverse(self.numerics), self.precision.clone(), self.others_label()),
+            (std::cmp::Reverse(self.numerics), self.precision != Precision::F32.name()),
+            (self.precision.clone(), self.others_label()),
             (model.unwrap_or(usize::MAX), self.model.clone()),
         )
     }
@@ -136,9 +137,7 @@ fn steps_follow(config: &RunConfig, axis: &str) -> bool {
 fn defaults(config: &RunConfig) -> RunConfig {
     let mut defaults = RunConfig::paper();
     defaults.task.name = config.task.name;
-    if config.task.name == TaskName::Mode {
-        defaults.task.vocab = 10;
-    }
+    defaults.task.vocab = config.task.name.default_vocab();
     if let Some(family) = family::find(&config.model.name) {
         family.apply(&mut defaults);
     }

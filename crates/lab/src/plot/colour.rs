@@ -13,12 +13,14 @@ pub fn of_accuracies(values: [f64; 3]) -> Option<[u8; 3]> {
     (!values.iter().all(|x| x.is_nan())).then(|| values.map(byte))
 }
 
-/// The colour of a difference: blue below zero, orange above.
+/// The colour of a difference.
 pub fn of_difference(x: f64) -> Option<[u8; 3]> {
-    if x.is_nan() {
-        return None;
-    }
-    Some(along(if x < 0.0 { LESS } else { MORE }, x.abs() / FULL))
+    of_signed(x / FULL)
+}
+
+/// The colour of a number between -1 and 1: blue below zero, orange above; none of NaN.
+pub fn of_signed(x: f64) -> Option<[u8; 3]> {
+    (!x.is_nan()).then(|| along(if x < 0.0 { LESS } else { MORE }, x.abs()))
 }
 
 fn along(stops: [[u8; 3]; 3], t: f64) -> [u8; 3] {
@@ -61,5 +63,6 @@ mod tests {
         assert_eq!(of_difference(f64::NAN), None);
         assert_eq!(of_difference(0.0), Some(NEUTRAL));
         assert_eq!((of_difference(-1.0), of_difference(0.3)), (Some(LESS[2]), Some(MORE[2])));
+        assert_eq!((of_signed(-9.0), of_signed(0.5)), (Some(LESS[2]), Some(MORE[1])));
     }
 }

@@ -3,17 +3,15 @@
 use super::svg::{Anchor, INK, RULE, SOFT, Svg};
 use super::{Split, colour};
 use crate::report::panel::{ModelGrid, Panel, Source};
+use crate::statistics::robustness::robustness_curve;
 
 const PLOT: (f64, f64) = (440.0, 300.0);
 const CORNER: (f64, f64) = (48.0, 64.0);
 
-/// The mean accuracies of the cells that have one, the largest first.
-pub fn sorted(grid: &ModelGrid, split: Split) -> Vec<f64> {
+/// The curve of a grid.
+fn sorted(grid: &ModelGrid, split: Split) -> Vec<f64> {
     let cells = grid.cells.iter().flatten();
-    let mut means: Vec<f64> =
-        cells.map(|cell| cell.splits[split as usize].best[1]).filter(|x| !x.is_nan()).collect();
-    means.sort_by(|a, b| b.total_cmp(a));
-    means
+    robustness_curve(cells.map(|cell| cell.splits[split as usize].best[1]))
 }
 
 /// The curves of a panel; none if no grid has two cells.

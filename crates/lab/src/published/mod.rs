@@ -193,10 +193,8 @@ fn grid_point(cell: &Cell) -> Option<RunConfig> {
         ("mode", "first-token") => (TaskName::Mode, config.task.readout),
         _ => return None,
     };
-    if config.task.name == TaskName::Mode {
-        config.task.vocab = 10;
-    }
-    family::find(&cell.model.to_lowercase())?.apply(&mut config);
+    config.task.vocab = config.task.name.default_vocab();
+    family::find(&cell.model_name())?.apply(&mut config);
     match cell.sweep.as_str() {
         "dim" => config.model.dim = cell.x,
         "layers" => config.model.layers = cell.x,

@@ -76,7 +76,7 @@ fn mean(cell: &CellValues) -> f64 {
 }
 
 fn median(values: &[f64]) -> Option<f64> {
-    let middle = bootstrap::quantile(&mut values.to_vec(), 0.5);
+    let middle = bootstrap::quantile(values, 0.5);
     (!middle.is_nan()).then_some(middle)
 }
 

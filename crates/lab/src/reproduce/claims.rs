@@ -186,11 +186,16 @@ impl Shares {
 
     fn claim(&self, p: f64) -> Claim {
         let [nap, other] = &self.shares;
+        let claim = format!("{}: NAP learns in more of the grid than {}", self.panel, self.other);
+        if nap.is_empty() || other.is_empty() {
+            let numbers = format!("no seed has run in all of the {} cells", self.cells);
+            return Claim { claim, finding: Finding::Undecided, numbers };
+        }
         let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len() as f64;
         let (ours, theirs) = (mean(nap), mean(other));
         Claim {
-            claim: format!("{}: NAP learns in more of the grid than {}", self.panel, self.other),
-            finding: if p < LEVEL { Finding::of(ours > theirs) } else { Finding::Undecided },
+            claim,
+            finding: if p <= LEVEL { Finding::of(ours > theirs) } else { Finding::Undecided },
             numbers: format!(
                 "in {:.0} % of {} cells, {} in {:.0} % ({} and {} seeds, p = {p:.2})",
                 100.0 * ours,

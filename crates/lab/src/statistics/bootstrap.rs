@@ -68,12 +68,13 @@ pub fn of(mut values: Vec<f64>) -> Option<Interval> {
         return None;
     }
     let beyond = (1.0 - COVERAGE) / 2.0;
-    let (low, high) = (quantile(&mut values, beyond), quantile(&mut values, 1.0 - beyond));
+    let [low, high] = [beyond, 1.0 - beyond].map(|q| quantile(&values, q));
     Some(Interval { low, high })
 }
 
 /// The q-quantile, interpolated linearly between the two nearest values; NaN of none.
-pub fn quantile(values: &mut [f64], q: f64) -> f64 {
+pub fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
     let place = q.clamp(0.0, 1.0) * last as f64;

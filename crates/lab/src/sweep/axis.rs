@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use crate::error::did_you_mean;
-use crate::resolve;
+use crate::resolve::{self, OPTIONAL};
 
 /// The learning rate's key: every grid of the paper varies it.
 pub const LEARNING_RATE: &str = "train.learning_rate";
@@ -190,7 +190,7 @@ pub fn full_key(name: &str, base: &Table) -> Result<String, String> {
         let list = if name == "model.name" { "models" } else { "seeds" };
         return Err(format!("axis {name}: expected `{list} = [...]` in place of an axis"));
     }
-    if value_of(base, name).is_some() {
+    if value_of(base, name).is_some() || OPTIONAL.contains(&name) {
         return Ok(name.to_owned());
     }
     let mut known: Vec<String> = SHORT_NAMES.iter().map(|(short, _)| (*short).to_owned()).collect();

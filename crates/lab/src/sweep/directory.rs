@@ -20,7 +20,7 @@ use super::identity::RunId;
 use super::journal::Journal;
 use super::record::{RunRecord, Status};
 use super::spec::SweepSpec;
-use crate::error::bad;
+use crate::error::{bad, unwritable};
 use crate::files::{TEMPORARY, remove_beginning_with, write_atomically};
 
 /// A sweep's directory.
@@ -107,6 +107,11 @@ impl SweepDir {
         self.path.join("models")
     }
 
+    /// The `best` or `last` of a run among them.
+    pub fn model_path(&self, id: RunId, kind: &str) -> PathBuf {
+        self.models_path().join(format!("{id}.{kind}.safetensors"))
+    }
+
     /// The resumable state of a run under way.
     pub fn checkpoint_path(&self, id: RunId) -> PathBuf {
         self.checkpoints_path().join(format!("{id}.safetensors"))
@@ -138,8 +143,7 @@ impl SweepDir {
         let digest: String =
             Sha256::digest(&lines)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
         let path = self.journal_path().join(format!("taken-over-{digest}.jsonl"));
-        write_atomically(&path, lines.as_bytes())
-            .map_err(|error| bad(format!("cannot write {}: {error}", path.display())))?;
+        write_atomically(&path, lines.as_bytes()).map_err(|error| unwritable(&path, &error))?;
         Ok(records.len())
     }
 
@@ -251,5 +255,5 @@ impl SweepDir {
 fn ours(entry: &fs::DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_str().unwrap_or_default();
-    name.starts_with(TEMPORARY) || ["journal", "checkpoints", "slurm"].contains(&name)
+    name.starts_with(TEMPORARY) || ["journal", "checkpoints", "models", "slurm"].contains(&name)
 }

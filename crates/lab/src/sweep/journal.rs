@@ -25,6 +25,9 @@ const LONGEST_LINE: u64 = 256 << 20;
 
 /// How files begin that gzip compressed.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Errors of decompression.
+const DAMAGED: [ErrorKind; 3] =
+    [ErrorKind::UnexpectedEof, ErrorKind::InvalidInput, ErrorKind::InvalidData];
 
 /// Whether a file is a journal's, by its name.
 pub fn is_journal(path: &Path) -> bool {
@@ -190,12 +193,17 @@ impl Journal {
         let file = File::open(path).map_err(unreadable)?;
         let name = path.display().to_string();
         let mut reader = BufReader::with_capacity(1 << 18, file);
-        let read = if reader.fill_buf().map_err(unreadable)?.starts_with(&GZIP) {
-            self.read_lines(&name, BufReader::new(MultiGzDecoder::new(reader)))
-        } else {
-            self.read_lines(&name, reader)
-        };
-        read.map_err(unreadable)
+        if !reader.fill_buf().map_err(unreadable)?.starts_with(&GZIP) {
+            return self.read_lines(&name, reader).map_err(unreadable);
+        }
+        match self.read_lines(&name, BufReader::new(MultiGzDecoder::new(reader))) {
+            // What the decoder finds, rather than the file system.
+            Err(error) if DAMAGED.contains(&error.kind()) => {
+                self.notes.push(format!("{name}: {error}: only what comes before is read"));
+                Ok(())
+            }
+            read => read.map_err(unreadable),
+        }
     }
 
     fn read_lines(&mut self, name: &str, mut reader: impl BufRead) -> std::io::Result<()> {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::spec::SweepSpec;
 
 /// The models of the paper's figures.
-const MODELS: [&str; 6] = ["nap", "non", "mte", "bert", "sum", "max"];
+pub const MODELS: [&str; 6] = ["nap", "non", "mte", "bert", "sum", "max"];
 
 /// Learning rates of every sweep.
 const LEARNING_RATES: &str = "lr = { base = 0.3, min = 1, range = 10 }";

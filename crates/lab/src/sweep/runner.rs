@@ -338,7 +338,7 @@ fn begin(planned: &PlannedRun, context: &Context) -> anyhow::Result<Trainer> {
     let resumed = match fs::read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => Some(Err(error.to_string())),
-        Ok(bytes) => Some(resume(planned, &bytes)?),
+        Ok(bytes) => Some(resume(planned, &bytes, context)?),
     };
     match resumed {
         None => {}
@@ -350,13 +350,21 @@ fn begin(planned: &PlannedRun, context: &Context) -> anyhow::Result<Trainer> {
     data::trainer(&planned.config)
 }
 
-fn resume(planned: &PlannedRun, bytes: &[u8]) -> anyhow::Result<Result<Trainer, String>> {
+fn resume(
+    planned: &PlannedRun,
+    bytes: &[u8],
+    context: &Context,
+) -> anyhow::Result<Result<Trainer, String>> {
     let trained = match Trained::read(bytes) {
         Ok(trained) => trained,
         Err(error) => return Ok(Err(error.to_string())),
     };
     if trained.config != planned.config {
         return Ok(Err("it belongs to another run".to_owned()));
+    }
+    let best = context.dir.model_path(planned.id, "best");
+    if context.settings.keep_checkpoints && trained.epoch > 0 && !best.exists() {
+        return Ok(Err("its best weights were not kept".to_owned()));
     }
     let isa = nap_engine::train::isa(&trained.config);
     if trained.isa != isa {
@@ -380,10 +388,9 @@ fn save(planned: &PlannedRun, trainer: &Trainer, context: &mut Context) {
 
 /// Keeps the best and the last weights.
 fn keep(planned: &PlannedRun, trainer: &Trainer, context: &Context) -> anyhow::Result<()> {
-    let folder = context.dir.models_path();
     let write = |kind: &str, bytes: &[u8]| {
-        let path = folder.join(format!("{}.{kind}.safetensors", planned.id));
-        fs::create_dir_all(&folder)
+        let path = context.dir.model_path(planned.id, kind);
+        fs::create_dir_all(context.dir.models_path())
             .and_then(|()| write_atomically(&path, bytes))
             .with_context(|| format!("cannot write {}", path.display()))
     };

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::error::bad;
+use crate::escape;
 
 /// What a job array is to be.
 #[derive(Debug, Clone)]
@@ -167,7 +168,7 @@ pub fn seconds(text: &str) -> anyhow::Result<u64> {
 
 /// For the shell.
 fn quoted(path: &Path) -> anyhow::Result<String> {
-    Ok(format!("'{}'", utf8(path)?.replace('\'', r"'\''")))
+    Ok(escape::quoted(utf8(path)?))
 }
 
 /// For a line of `#SBATCH`, which has no quoting to rely on.
@@ -231,7 +232,7 @@ mod tests {
             "#SBATCH --output=/results/slurm/%A_%a.log",
             "#SBATCH --signal=B:TERM@120",
             "#SBATCH --partition=long",
-            r"exec '/opt/it'\''s/nap' sweep '/results/sweep-mode-dim-00000000.toml' --out '/results'",
+            r"exec '/opt/it'\''s/nap' sweep /results/sweep-mode-dim-00000000.toml --out /results",
         ] {
             assert!(script.lines().any(|known| known == line), "{line}\n{script}");
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::within;
 use crate::analyze::hull::{self, Path, Point, Problem, distance};
 use crate::chart::{self, COLOURS};
-use crate::error::{bad, did_you_mean};
+use crate::error::{bad, did_you_mean, unwritable};
 use crate::files::write_atomically;
 use crate::output::{note, print, print_line, short};
 use crate::record::number;
@@ -87,8 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(out) = &args.out {
         let svg = drawing(&problem, &corners, near, &paths);
-        write_atomically(out, svg.as_bytes())
-            .map_err(|error| bad(format!("cannot write {}: {error}", out.display())))?;
+        write_atomically(out, svg.as_bytes()).map_err(|error| unwritable(out, &error))?;
         note(format!("wrote {}\n", out.display()));
     }
     Ok(ExitCode::SUCCESS)

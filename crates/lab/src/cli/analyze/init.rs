@@ -13,7 +13,7 @@ use crate::analyze::models::{self, Untrained};
 use crate::analyze::vectors::{self, Moments, Random};
 use crate::chart::{Axis, Chart, Series};
 use crate::cli::RunOptions;
-use crate::error::bad;
+use crate::error::{bad, unwritable};
 use crate::files::write_atomically;
 use crate::output::{note, print, print_line, short};
 use crate::parallel;
@@ -262,8 +262,7 @@ impl Measured {
         let write = |name: String, title: &str, y: Axis, series: Vec<Series>| {
             let path = out.join(name);
             let svg = Chart { title, x: lengths, y, series }.svg();
-            write_atomically(&path, svg.as_bytes())
-                .map_err(|error| bad(format!("cannot write {}: {error}", path.display())))?;
+            write_atomically(&path, svg.as_bytes()).map_err(|error| unwritable(&path, &error))?;
             note(format!("wrote {}\n", path.display()));
             anyhow::Ok(())
         };

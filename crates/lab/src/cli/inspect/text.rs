@@ -1,10 +1,10 @@
 //! What `nap inspect` prints.
 
-use crate::chart::diverging;
 use crate::inspect::page::percent;
 use crate::inspect::roles::Role;
 use crate::inspect::{Map, Shown};
 use crate::output::short;
+use crate::plot::colour::of_signed;
 
 /// Columns of a line that is broken.
 const WIDTH: usize = 96;
@@ -140,7 +140,8 @@ fn side_by_side(maps: &[Map], colours: bool) -> String {
 
 /// Two weights, one above the other.
 fn cell([above, below]: [f64; 2]) -> String {
-    let ([r, g, b], [x, y, z]) = (diverging(above), diverging(below));
+    // Grey of no number.
+    let [[r, g, b], [x, y, z]] = [above, below].map(|w| of_signed(w).unwrap_or([128; 3]));
     format!("\x1b[38;2;{r};{g};{b}m\x1b[48;2;{x};{y};{z}m\u{2580}\x1b[0m")
 }
 
