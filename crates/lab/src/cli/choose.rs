@@ -19,6 +19,7 @@ use crate::files::write_atomically;
 use crate::output::{note, print, print_line};
 use crate::resolve;
 use crate::sweep::directory::SweepDir;
+use crate::sweep::execute;
 use crate::sweep::grid::{Grid, PlannedRun};
 use crate::sweep::plan::estimate;
 use crate::sweep::runner::{self, Settings};
@@ -240,10 +241,14 @@ impl Chooser<'_> {
             keep_checkpoints: false,
         };
         let mut view = View::new(mode(quiet), self.grid, &runs, &journal, self.jobs);
-        let computed =
-            runner::compute(self.dir, &runs, &settings, &self.stop, &runner::train, &mut |event| {
-                view.event(event)
-            });
+        let computed = runner::compute(
+            self.dir,
+            &runs,
+            &settings,
+            &self.stop,
+            &execute::train,
+            &mut |event| view.event(event),
+        );
         view.finish();
         let totals = computed.inspect_err(|_| note(continuation()))?;
         Ok((totals.left, totals.failed))

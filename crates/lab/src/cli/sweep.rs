@@ -13,6 +13,7 @@ use crate::error::bad;
 use crate::escape::quoted;
 use crate::output::{Closed, note, print, print_line};
 use crate::sweep::directory::SweepDir;
+use crate::sweep::execute;
 use crate::sweep::grid::{Grid, PlannedRun};
 use crate::sweep::journal::Journal;
 use crate::sweep::presets::presets;
@@ -224,10 +225,14 @@ impl Sweep<'_> {
         let runs = arrange(runs, self.execution.order, settings.jobs);
         let mode = self.execution.mode();
         let mut view = View::new(mode, self.grid, &runs, self.journal, settings.jobs);
-        let computed =
-            runner::compute(self.dir, &runs, &settings, &self.stop, &runner::train, &mut |event| {
-                view.event(event)
-            });
+        let computed = runner::compute(
+            self.dir,
+            &runs,
+            &settings,
+            &self.stop,
+            &execute::train,
+            &mut |event| view.event(event),
+        );
         view.finish();
         let totals = computed.inspect_err(|_| note(continuation()))?;
         let place = quoted(&self.dir.path().display().to_string());

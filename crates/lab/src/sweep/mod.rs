@@ -2,6 +2,7 @@
 
 pub mod axis;
 pub mod directory;
+pub mod execute;
 pub mod grid;
 pub mod identity;
 pub mod journal;
