@@ -11,10 +11,10 @@ use nap_engine::train::isa;
 use super::signals;
 use crate::data;
 use crate::error::bad;
-use crate::export;
 use crate::output::{note, print_line};
 use crate::parallel;
 use crate::sweep::record::{RunRecord, Status, Wall};
+use crate::{export, grids};
 
 /// Compute recorded runs again and compare them with their records, to the bit.
 ///
@@ -45,7 +45,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut journal = crate::sweep::journal::Journal::default();
     for path in &args.results {
-        let part = export::read(path)?;
+        let part = grids::read(path)?;
         part.notes.iter().for_each(|text| note(format!("note: {text}\n")));
         journal.merge(part);
     }

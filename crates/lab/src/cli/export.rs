@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::error::bad;
 use crate::export::select::Selection;
 use crate::export::{self, csv, parquet, tensorboard};
+use crate::grids;
 use crate::output::{note, print_line};
 
 /// Write the results of a sweep or a run for other programs.
@@ -51,7 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let selections = args.select.iter().map(|text| Selection::parse(text));
     let selections = selections.collect::<anyhow::Result<Vec<_>>>()?;
-    let journal = export::read(&args.results)?;
+    let journal = grids::read(&args.results)?;
     journal.notes.iter().for_each(|text| note(format!("note: {text}\n")));
     let mut all = export::in_order(&journal.runs);
     all.extend(export::in_order(&journal.others));

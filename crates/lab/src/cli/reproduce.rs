@@ -11,7 +11,7 @@ use serde_json::json;
 use super::sweep::{Execution, compute_share, continuation};
 use super::{report, signals, workers};
 use crate::error::bad;
-use crate::export;
+use crate::grids;
 use crate::output::{note, print, print_line};
 use crate::reproduce::claims::{self, Claim, Finding};
 use crate::reproduce::{ALL, Figure, QUICK, figures, find};
@@ -118,7 +118,7 @@ fn conclude(args: &Args, places: &[PathBuf]) -> anyhow::Result<()> {
     let mut all = claims::of_analysis();
     let mut page = None;
     let ended = |path: &PathBuf| {
-        export::read(path)
+        grids::read(path)
             .is_ok_and(|journal| !(journal.runs.is_empty() && journal.others.is_empty()))
     };
     let places: Vec<PathBuf> = places.iter().filter(|path| ended(path)).cloned().collect();
@@ -189,7 +189,7 @@ fn restricted(spec: &SweepSpec, args: &Args) -> anyhow::Result<SweepSpec> {
 fn passed_on(paths: &[PathBuf]) -> anyhow::Result<Journal> {
     let mut journal = Journal::default();
     for path in paths {
-        let part = export::read(path)?;
+        let part = grids::read(path)?;
         if part.runs.is_empty() {
             let why = part.notes.first().map_or(String::new(), |note| format!(" ({note})"));
             return Err(bad(format!(

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::grids::{Grid, Results};
 use crate::published;
-use crate::sweep::map::Aggregate;
+use crate::statistics::aggregate::Aggregate;
 
 /// A headline figure of one model.
 #[derive(Debug, Clone, PartialEq, Serialize)]

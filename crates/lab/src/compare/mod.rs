@@ -17,9 +17,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::grids::{Counts, Grid, Results};
+use crate::statistics::aggregate::Aggregate;
 use crate::statistics::bootstrap::Interval;
 use crate::statistics::robustness::{THRESHOLDS, robust_area};
-use crate::sweep::map::Aggregate;
 use headline::Headline;
 pub use published::with_published;
 pub use results::with_results;

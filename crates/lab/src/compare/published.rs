@@ -4,9 +4,9 @@ use nap_engine::model::family;
 
 use crate::grids::{Cell, Grid, Level, Results};
 use crate::published;
+use crate::statistics::aggregate::Aggregate;
 use crate::statistics::robustness::THRESHOLDS;
 use crate::statistics::{multiple, outside, rank};
-use crate::sweep::map::Aggregate;
 
 use super::sample::{Sample, Side, difference_intervals, differences, seeds};
 use super::{

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use crate::grids::{Cell, Grid, Level, Results};
+use crate::statistics::aggregate::Aggregate;
 use crate::statistics::{multiple, permutation, rank};
 use crate::sweep::identity::RunId;
-use crate::sweep::map::Aggregate;
 
 use super::sample::{Sample, Side, difference_intervals, differences, seeds};
 use super::{

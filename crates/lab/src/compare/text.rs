@@ -1,8 +1,8 @@
 //! A comparison in a terminal of 80 columns.
 
 use super::{CellComparison, Comparison, GridComparison, Verdict};
+use crate::statistics::aggregate::Aggregate;
 use crate::statistics::bootstrap::Interval;
-use crate::sweep::map::Aggregate;
 
 /// Cells that are shown of each grid.
 const MOST_CELLS: usize = 3;

@@ -1,6 +1,6 @@
 //! Results as grids: what reports and comparisons are made of.
 //!
-//! Records of any number of sweeps, runs and journals (as [`crate::export::read`] takes them)
+//! Records of any number of sweeps, runs and journals (as [`read`] takes them)
 //! become [`Results`]: the runs, and the [`Grid`]s that they fill. A grid belongs to one task,
 //! one model, one swept key (the *axis*) and one learning-rate axis; everything else in the
 //! configuration, the numerics version and the precision are the same in all of its runs. Runs
@@ -12,6 +12,7 @@
 
 mod grid;
 mod infer;
+mod read;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -22,14 +23,15 @@ use nap_engine::train::NUMERICS_VERSION;
 use crate::error::bad;
 use crate::export::{self, table::flatten};
 use crate::published;
+use crate::statistics::aggregate::Aggregate;
 use crate::sweep::axis::{Axis, LEARNING_RATE};
 use crate::sweep::directory::SweepDir;
 use crate::sweep::identity::RunId;
 use crate::sweep::journal::Journal;
-use crate::sweep::map::Aggregate;
 use crate::sweep::record::{RunRecord, Status};
 use crate::sweep::spec::SweepSpec;
 pub use grid::{Cell, Counts, Grid, Level, Setting};
+pub use read::read;
 
 /// The axis of grids that have none beside the learning rate.
 const DEFAULT_AXIS: &str = "model.dim";
@@ -76,7 +78,7 @@ impl Results {
         let mut planned = Vec::new();
         let mut said = 0;
         for path in paths {
-            let part = export::read(path)?;
+            let part = read(path)?;
             said += part.differing().len();
             journal.merge(part);
             let specs = SweepDir::at(path);

@@ -14,8 +14,8 @@ use nap_engine::config::{CasesReadout, Precision, RunConfig, TaskName};
 use nap_engine::model::family;
 use serde::Deserialize;
 
+use crate::statistics::aggregate::Aggregate;
 use crate::sweep::identity::RunId;
-use crate::sweep::map::Aggregate;
 pub use curves::{Band, Curves};
 
 const CELLS: &str = include_str!("../../data/cells.csv");

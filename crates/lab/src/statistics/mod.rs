@@ -7,6 +7,7 @@
 //! the distribution. Intervals are percentile bootstrap intervals. Random draws have pinned keys:
 //! the same results give the same numbers on every machine.
 //!
+//! - [`aggregate`]: a cell in three figures, as the paper shows it
 //! - [`permutation`]: do two groups of runs differ in a figure?
 //! - [`outside`]: do runs lie outside the range of five others more often than they should?
 //! - [`rank`]: do two grids order their cells alike?
@@ -14,6 +15,7 @@
 //! - [`multiple`]: of many tests, which count?
 //! - [`robustness`]: over how much of a grid does a model work?
 
+pub mod aggregate;
 pub mod bootstrap;
 pub mod multiple;
 pub mod outside;
