@@ -83,7 +83,9 @@ fn measure(architecture: &Architecture, parameters: &[f32], batch: &Batch, seed:
     let squares: Vec<f64> = gradient.chunks_exact(d).map(square).collect();
     let total: f64 = squares.iter().sum();
     let own: f64 = asked.iter().map(|&token| squares[token]).sum();
-    let others: f64 = (0..squares.len()).filter(|i| !asked.contains(i)).map(|i| squares[i]).sum();
+    let others = (0..squares.len()).filter(|i| !asked.contains(i)).map(|i| squares[i]);
+    // A sum of none is -0.
+    let others = 0.0 + others.sum::<f64>();
     Untrained { ratios, own: own / total, others: others / total }
 }
 
