@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::export::table::flatten;
 use crate::published;
-use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES};
+use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES, rate_label};
 use crate::sweep::identity::RunId;
 use crate::sweep::record::RunRecord;
 
@@ -170,14 +170,6 @@ impl Level {
         };
         Self { label, number }
     }
-}
-
-/// A learning rate of the paper as a power of 0.3, another as it is.
-fn rate_label(rate: f64) -> String {
-    let exponent = (rate.ln() / 0.3f64.ln()).round();
-    let paper =
-        (1.0..=20.0).contains(&exponent) && (rate / 0.3f64.powf(exponent) - 1.0).abs() < 1e-6;
-    if paper { format!("0.3^{exponent}") } else { rate.to_string() }
 }
 
 impl Eq for Level {}

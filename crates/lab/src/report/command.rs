@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::escape::quoted;
 use crate::export::table::flatten;
 use crate::resolve::{self, Layers};
-use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES};
+use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES, rate_label};
 
 /// The command that trains a cell, for all of these seeds.
 pub fn command(config: &RunConfig, seeds: &[u64]) -> Option<String> {
@@ -41,7 +41,7 @@ pub fn command(config: &RunConfig, seeds: &[u64]) -> Option<String> {
         };
         let short = SHORT_NAMES.iter().find(|(_, known)| *known == key).map(|(short, _)| *short);
         text += &match (key.as_str(), short) {
-            (LEARNING_RATE, _) => format!(" --lr {}", rate_text(config.train.learning_rate)),
+            (LEARNING_RATE, _) => format!(" --lr {}", rate_label(config.train.learning_rate)),
             ("task.readout", _) => format!(" --readout {value}"),
             ("train.epochs", _) => format!(" --epochs {value}"),
             ("train.steps_per_epoch", _) => format!(" --steps-per-epoch {value}"),
@@ -56,12 +56,6 @@ pub fn command(config: &RunConfig, seeds: &[u64]) -> Option<String> {
         [seed] => format!("{text} --seed {seed}"),
         seeds => format!("for s in {}; do {text} --seed $s; done", seeds.join(" ")),
     })
-}
-
-/// A power of 0.3 as such.
-fn rate_text(rate: f64) -> String {
-    let power = (1..=20).find(|&k| (0.3f64.powi(k) as f32) == rate as f32);
-    power.map_or(rate.to_string(), |k| format!("0.3^{k}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Names and sentences of pages and pictures.
 
 use nap_engine::config::RunConfig;
+use nap_engine::kernels::aggregate::{self, Kind};
+use nap_engine::model::family;
 
 /// What all cells of a grid share, in words.
 pub fn about(config: &RunConfig, axis: &str) -> String {
@@ -23,13 +25,13 @@ pub fn about(config: &RunConfig, axis: &str) -> String {
     parts.join(", ")
 }
 
-/// A model's name as the paper writes it.
+/// A model's name as the paper writes it: attention models, and those that this version does not
+/// know, in capitals.
 pub fn label(name: &str) -> String {
-    if ["sum", "max", "mean", "weighted"].contains(&name) {
-        name.to_owned()
-    } else {
-        name.to_uppercase()
-    }
+    let attention = family::find(name).is_none_or(|family| {
+        matches!(aggregate::find::<f64>(family.aggregator), Some(Kind::Attention(_)))
+    });
+    if attention { name.to_uppercase() } else { name.to_owned() }
 }
 
 /// A task in words: a heading, and what it asks for.

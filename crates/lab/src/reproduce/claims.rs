@@ -22,6 +22,7 @@ use crate::analyze::vectors::{self, Random};
 use crate::compare::headline;
 use crate::compare::{GridComparison, Options, Verdict, with_published};
 use crate::grids::{Cell, Grid, Results};
+use crate::report::words::label;
 use crate::statistics::{multiple, permutation};
 use crate::sweep::map::FIGURE;
 
@@ -120,15 +121,6 @@ fn as_published(results: &Results) -> Vec<Claim> {
         }
     };
     with_published("ours", results, &options).grids.iter().map(claim).collect()
-}
-
-/// As the paper writes it: attention models in capitals.
-fn label(model: &str) -> String {
-    let aggregator = family::find(model).map(|family| family.aggregator);
-    match aggregator.and_then(aggregate::find::<f64>) {
-        Some(Kind::Attention(_)) => model.to_uppercase(),
-        _ => model.to_owned(),
-    }
 }
 
 /// The cells of two grids that both have runs of.

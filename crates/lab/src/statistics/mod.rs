@@ -23,6 +23,11 @@ pub mod permutation;
 pub mod rank;
 pub mod robustness;
 
+/// n over k, exact below 2^53; infinite where it is beyond f64.
+fn combinations(n: usize, k: usize) -> f64 {
+    (0..k.min(n - k)).fold(1.0, |product, i| product * (n - i) as f64 / (i + 1) as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

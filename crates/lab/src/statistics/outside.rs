@@ -15,6 +15,8 @@
 //! binomial distribution. Values that are equal to an end count as inside: where ties occur, the
 //! test errs on the side of agreement.
 
+use super::combinations;
+
 /// P(K = k) for k = 0, ..., `ours`, against the range of `theirs` (2 at least) values.
 pub fn distribution(ours: usize, theirs: usize) -> Vec<f64> {
     let all = combinations(ours + theirs, theirs);
@@ -44,11 +46,6 @@ pub fn tail(distribution: &[f64], k: usize) -> f64 {
 /// The least number whose [`tail`] is at most `level`; none if even the largest is likelier.
 pub fn critical(distribution: &[f64], level: f64) -> Option<usize> {
     (0..distribution.len()).find(|&k| tail(distribution, k) <= level)
-}
-
-/// n over k.
-fn combinations(n: usize, k: usize) -> f64 {
-    (0..k).fold(1.0, |product, i| product * (n - i) as f64 / (i + 1) as f64)
 }
 
 #[cfg(test)]

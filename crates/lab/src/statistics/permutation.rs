@@ -17,6 +17,8 @@
 
 use nap_engine::random::{Purpose, Stream};
 
+use super::combinations;
+
 /// The most relabellings that are enumerated; beyond, [`DRAWS`] of them are drawn.
 const MOST: usize = 20_000;
 
@@ -113,16 +115,9 @@ fn at_least(observed: f64) -> f64 {
 
 /// The number of relabellings, if they are few enough.
 fn enumerable(a: usize, b: usize) -> Option<usize> {
-    combinations(a + b, a).filter(|&total| total <= MOST)
-}
-
-/// n over k; none where it is too large.
-fn combinations(n: usize, k: usize) -> Option<usize> {
-    let mut product: usize = 1;
-    for i in 0..k.min(n - k) {
-        product = product.checked_mul(n - i)? / (i + 1);
-    }
-    Some(product)
+    let total = combinations(a + b, a);
+    // Whole numbers of this size are exact.
+    (total <= MOST as f64).then_some(total as usize)
 }
 
 /// The next choice of the same number of places, in descending order; false after the last.
@@ -166,7 +161,7 @@ mod tests {
             relabellings(a, b, |first| seen.push(first.to_vec()));
             assert!(seen[0].iter().enumerate().all(|(i, &first)| first == (i < a)));
             assert!(seen.iter().all(|first| first.iter().filter(|&&f| f).count() == a));
-            assert_eq!(seen.len(), combinations(a + b, a).unwrap(), "{a} {b}");
+            assert_eq!(seen.len(), combinations(a + b, a) as usize, "{a} {b}");
             assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
         }
     }

@@ -23,6 +23,13 @@ pub const SHORT_NAMES: [(&str, &str); 11] = [
     ("lr", LEARNING_RATE),
 ];
 
+/// A learning rate as tables and commands show it: a power of 0.3 as such, another in digits.
+pub fn rate_label(rate: f64) -> String {
+    // Runs hold rates in f32.
+    let power = (1..=20).find(|&k| 0.3f64.powi(k) as f32 == rate as f32);
+    power.map_or(rate.to_string(), |k| format!("0.3^{k}"))
+}
+
 /// The most values of one axis.
 const MOST_VALUES: i64 = 10_000;
 
