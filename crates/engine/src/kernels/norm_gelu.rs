@@ -221,14 +221,11 @@ impl<T: Real> Kernel<T> for PlainGeluBackward<'_, T> {
     }
 }
 
-/// `y += x`
-pub fn add<T: Real>(y: &mut [Lanes<T>], x: &[Lanes<T>]) {
+/// `out = a + b`
+pub fn add<T: Real>(a: &[Lanes<T>], b: &[Lanes<T>], out: &mut [Lanes<T>]) {
+    let sums = a.as_flattened().iter().zip(b.as_flattened());
     vectorize(
         #[inline(always)]
-        || {
-            for (y, &x) in y.as_flattened_mut().iter_mut().zip(x.as_flattened()) {
-                *y += x;
-            }
-        },
+        || sums.zip(out.as_flattened_mut()).for_each(|((&a, &b), out)| *out = a + b),
     );
 }

@@ -67,7 +67,7 @@ pub struct Cache<T> {
     /// Concatenated heads, `[panels][d]`.
     heads: Buffer<T>,
     moments: Vec<Moments<T>>,
-    /// After norm and GELU, `[panels][d]`.
+    /// After norm and GELU, if either is there, `[panels][d]`.
     active: Buffer<T>,
 }
 
@@ -320,8 +320,9 @@ impl<T: Real> Attention<T> {
             (Some(range), true) => norm_gelu(&parameters[range.clone()], heads, active, moments),
             (Some(range), false) => norm(&parameters[range.clone()], heads, active, moments),
             (None, true) => plain_gelu(heads, active),
-            (None, false) => active.copy_from_slice(heads),
+            (None, false) => {}
         }
+        let active = if self.plain() { heads } else { active };
         self.mix.forward(Panels::new(active, d), PanelsMut::new(branch, d), products);
     }
 
@@ -342,8 +343,10 @@ impl<T: Real> Attention<T> {
         let Scratch { dheads, dactive, .. } = scratch;
         let (dheads, dactive) = (&mut dheads[..rows], &mut dactive[..rows]);
         let dbranch = Panels::new(dbranch, d);
-        self.mix.backward_input(dbranch, PanelsMut::new(dactive, d), false, products);
-        self.mix.backward_parameters(Panels::new(active, d), dbranch, gradient, products);
+        let (mixed, dmixed) =
+            if self.plain() { (heads, &mut *dheads) } else { (active, &mut *dactive) };
+        self.mix.backward_input(dbranch, PanelsMut::new(dmixed, d), false, products);
+        self.mix.backward_parameters(Panels::new(mixed, d), dbranch, gradient, products);
         match (&self.hidden_norm, self.gelu) {
             (Some(range), gelu) => {
                 let backward = if gelu { norm_gelu_backward } else { norm_backward };
@@ -352,7 +355,7 @@ impl<T: Real> Attention<T> {
                 backward(&parameters[range.clone()], heads, moments, dactive, dheads, gradient);
             }
             (None, true) => plain_gelu_backward(heads, dactive, dheads),
-            (None, false) => dheads.copy_from_slice(dactive),
+            (None, false) => {}
         }
         for s in 0..micro.sequences {
             let place = s * micro.panels_each() * d..(s + 1) * micro.panels_each() * d;
@@ -449,6 +452,11 @@ impl<T: Real> Attention<T> {
             Auto::Auto => AttentionForm::Quadratic,
         };
         (wanted == AttentionForm::Linear).then_some(form)
+    }
+
+    /// Whether the mix takes the concatenated heads as they are.
+    fn plain(&self) -> bool {
+        self.hidden_norm.is_none() && !self.gelu
     }
 
     fn site(&self, head: usize) -> Site {

@@ -91,16 +91,18 @@ impl Skip {
             NormPlacement::BeforeSkip => {
                 norm(gamma_beta, branch, y, moments);
                 self.drop(micro, y);
-                out.copy_from_slice(x);
-                self.spread(micro, out, y);
+                self.spread(micro, x, y, out);
             }
             NormPlacement::AfterSkip => {
-                // The branch stays as it is: a pooling's backward pass compares with it.
-                y.copy_from_slice(branch);
-                self.drop(micro, y);
                 let sum = &mut sum[..x.len()];
-                sum.copy_from_slice(x);
-                self.spread(micro, sum, y);
+                if micro.dropout.is_none() {
+                    self.spread(micro, x, branch, sum);
+                } else {
+                    // The branch stays as it is: a pooling's backward pass compares with it.
+                    y.copy_from_slice(branch);
+                    self.drop(micro, y);
+                    self.spread(micro, x, y, sum);
+                }
                 norm(gamma_beta, sum, out, moments);
             }
         }
@@ -133,9 +135,15 @@ impl Skip {
                 self.drop(micro, dy);
                 norm_backward(gamma_beta, branch, &cache.moments, dy, dbranch, gradient);
             }
-            NormPlacement::AfterSkip => {
-                let dsum = &mut scratch[..stream.len()];
+            NormPlacement::AfterSkip if !self.per_sequence => {
                 let sum = &cache.sum[..stream.len()];
+                norm_backward(gamma_beta, sum, &cache.moments, stream, dbranch, gradient);
+                stream.copy_from_slice(dbranch);
+                self.drop(micro, dbranch);
+            }
+            NormPlacement::AfterSkip => {
+                let sum = &cache.sum[..stream.len()];
+                let dsum = &mut scratch[..stream.len()];
                 norm_backward(gamma_beta, sum, &cache.moments, stream, dsum, gradient);
                 stream.copy_from_slice(dsum);
                 self.gather(micro, stream, dbranch);
@@ -144,17 +152,24 @@ impl Skip {
         }
     }
 
-    /// Adds the branch to the tokens it belongs to.
-    fn spread<T: Real>(&self, micro: &Micro<T>, x: &mut [Lanes<T>], branch: &[Lanes<T>]) {
+    /// Writes `out = x + branch`, the branch going to the tokens it belongs to.
+    fn spread<T: Real>(
+        &self,
+        micro: &Micro<T>,
+        x: &[Lanes<T>],
+        branch: &[Lanes<T>],
+        out: &mut [Lanes<T>],
+    ) {
         if !self.per_sequence {
-            return add(x, branch);
+            return add(x, branch, out);
         }
+        out.copy_from_slice(x);
         let d = self.dim;
-        for (s, x) in x.chunks_exact_mut(micro.panels_each() * d).enumerate() {
+        for (s, out) in out.chunks_exact_mut(micro.panels_each() * d).enumerate() {
             let branch = &branch[s / LANES * d..][..d];
-            for x in x.chunks_exact_mut(d) {
-                for (x, branch) in x.iter_mut().zip(branch) {
-                    x.iter_mut().for_each(|x| *x += branch[s % LANES]);
+            for out in out.chunks_exact_mut(d) {
+                for (out, branch) in out.iter_mut().zip(branch) {
+                    out.iter_mut().for_each(|out| *out += branch[s % LANES]);
                 }
             }
         }
