@@ -208,28 +208,3 @@ impl<'a, T> PanelsMut<'a, T> {
         self.data
     }
 }
-
-/// Copies one sequence `x: [n, d]` into its panels `out: [ceil(n / 16)][d][16]`; padded lanes
-/// copy the first token.
-pub fn from_tokens<T: Real>(x: &[T], d: usize, out: &mut [Lanes<T>]) {
-    let n = x.len() / d;
-    for (p, panel) in out.chunks_exact_mut(d).enumerate() {
-        for lane in 0..LANES {
-            let t = p * LANES + lane;
-            let token = &x[if t < n { t } else { 0 } * d..][..d];
-            for (row, &x) in panel.iter_mut().zip(token) {
-                row[lane] = x;
-            }
-        }
-    }
-}
-
-/// Copies the panels of one sequence of n tokens to `out: [n, d]`.
-pub fn to_tokens<T: Real>(panels: &[Lanes<T>], d: usize, out: &mut [T]) {
-    for (t, out) in out.chunks_exact_mut(d).enumerate() {
-        let panel = &panels[t / LANES * d..][..d];
-        for (out, row) in out.iter_mut().zip(panel) {
-            *out = row[t % LANES];
-        }
-    }
-}

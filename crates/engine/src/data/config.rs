@@ -59,24 +59,6 @@ pub struct DataConfig {
 }
 
 impl DataConfig {
-    /// A file that nobody has looked into.
-    pub fn of_file(train: impl Into<String>) -> Self {
-        Self {
-            train: Place(train.into()),
-            valid: None,
-            fraction: None,
-            tokenize: None,
-            digest: String::new(),
-            vocab: 0,
-            classes: 0,
-            sequences: 0,
-            validation: 0,
-            tokens: 0,
-            shortest: 0,
-            longest: 0,
-        }
-    }
-
     /// Checks what was found.
     ///
     /// # Errors

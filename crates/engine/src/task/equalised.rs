@@ -84,15 +84,6 @@ impl Equalised {
         }
     }
 
-    /// Passes over the next `count` rows, with `scratch` as working memory.
-    pub(super) fn skip(&mut self, count: usize, scratch: &mut Batch) {
-        let count = count.min(self.remaining());
-        scratch.tokens.resize(self.length, 0);
-        for _ in 0..count {
-            self.row(&mut scratch.tokens);
-        }
-    }
-
     /// The next row.
     fn row(&mut self, tokens: &mut [u32]) {
         let mut stream = Stream::new(self.seed, self.purpose, self.epoch, self.next as u64);

@@ -224,31 +224,6 @@ impl Task {
         }
     }
 
-    /// Fills `batch` with rows `first..first + count` of an equalised set of `sequences` rows.
-    ///
-    /// The same rows come out in however many pieces the set is made. Which case a row gets
-    /// depends on the rows before it, which are therefore drawn again here (about 0.6 us a row of
-    /// 128 tokens); [`Task::equalised`] makes the pieces one after the other without that.
-    ///
-    /// # Panics
-    /// If `length` is 0 or the rows go beyond `sequences`.
-    pub fn fill_equalised(
-        &self,
-        seed: u64,
-        purpose: Purpose,
-        epoch: u64,
-        sequences: usize,
-        first: usize,
-        count: usize,
-        length: usize,
-        batch: &mut Batch,
-    ) {
-        assert!(first + count <= sequences, "rows {first} + {count} of {sequences}");
-        let mut set = self.equalised(seed, purpose, epoch, sequences, length);
-        set.skip(first, batch);
-        set.fill(count, batch);
-    }
-
     /// An equalised set of `sequences` rows, to be read piece by piece.
     ///
     /// # Panics

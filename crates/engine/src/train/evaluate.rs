@@ -58,10 +58,11 @@ impl Evaluator<'_> {
     /// Accuracy per tracked case on an equalised set keyed by `step`; empty for tasks without,
     /// none if stopped.
     pub fn cases(&mut self, on: Sequences, step: usize, sequences: usize) -> Option<Vec<f64>> {
-        let mut score = CaseScore::new(self.task);
-        if self.task.cases().is_empty() {
+        let cases = self.task.cases().len();
+        if cases == 0 {
             return Some(Vec::new());
         }
+        let (mut score, mut members) = (CaseScore::new(cases), vec![false; cases]);
         let mut answers = Vec::new();
         let mut set = self.task.equalised(self.seed, on.purpose, step as u64, sequences, on.length);
         while set.remaining() > 0 {
@@ -73,7 +74,8 @@ impl Evaluator<'_> {
             let targets = self.task.targets_per_sequence(on.length);
             for (s, tokens) in self.batch.tokens.chunks_exact(on.length).enumerate() {
                 let rows = s * targets..(s + 1) * targets;
-                score.add(tokens, &answers[rows.clone()], &self.batch.targets[rows]);
+                self.task.membership(tokens, &mut members);
+                score.add(&members, &answers[rows.clone()], &self.batch.targets[rows]);
             }
         }
         Some(score.accuracy())

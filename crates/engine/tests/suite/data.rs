@@ -8,7 +8,7 @@ use nap_engine::config::{
     ClassWeights, DataConfig, Masking, NormPlacement, Positions, Precision, Readout, RunConfig,
     TaskName,
 };
-use nap_engine::data::{self, Data, Label, Names};
+use nap_engine::data::{self, Data, Label, Names, Place};
 use nap_engine::model::Model;
 use nap_engine::model::architecture::Block;
 use nap_engine::model::family::{FAMILIES, find};
@@ -55,7 +55,10 @@ fn run(task: TaskName, train: &Rows, validation: &Rows) -> (RunConfig, Data) {
         tokens: train.iter().map(|(tokens, _)| tokens.len() as u64).sum(),
         shortest: lengths().min().unwrap(),
         longest: lengths().max().unwrap(),
-        ..DataConfig::of_file("test.jsonl")
+        train: Place("test.jsonl".to_owned()),
+        valid: None,
+        fraction: None,
+        tokenize: None,
     });
     (config.model.dim, config.model.layers) = (16, 1);
     (config.train.epochs, config.train.batch) = (3, 7);

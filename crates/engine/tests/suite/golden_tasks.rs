@@ -133,11 +133,11 @@ fn golden_case_scores() {
         };
         let (targets, answers) = (answers(labels), answers(predictions));
         let per_sequence = task.targets_per_sequence(labels.width());
-        let mut score = CaseScore::new(&task);
+        let mut score = CaseScore::new(cases);
         for (row, members) in case.data.chunks_exact(cases).enumerate() {
             let members: Vec<_> = members.iter().map(|&m| m == 1.0).collect();
             let own = row * per_sequence..(row + 1) * per_sequence;
-            score.add_members(&members, &answers[own.clone()], &targets[own]);
+            score.add(&members, &answers[own.clone()], &targets[own]);
         }
         let correct = tasks.tensor(&format!("{group}/correct"));
         let occurrences = tasks.tensor(&format!("{group}/occurrences"));
@@ -164,7 +164,7 @@ fn golden_case_sums() {
         let mut members = vec![false; sums.len()];
         for epoch in 0..EPOCHS {
             let purpose = Purpose::CasesTraining;
-            task.fill_equalised(15, purpose, epoch, sequences, 0, sequences, length, &mut batch);
+            task.equalised(15, purpose, epoch, sequences, length).fill(sequences, &mut batch);
             for tokens in batch.tokens.chunks_exact(length) {
                 task.membership(tokens, &mut members);
                 for (sum, &member) in sums.iter_mut().zip(&members) {

@@ -102,19 +102,18 @@ proptest! {
         for name in TaskName::PAPER {
             let task = paper(name);
             let purpose = Purpose::CasesValidation;
-            let (mut whole, mut piece, mut read) = <(Batch, Batch, Batch)>::default();
-            task.fill_equalised(seed, purpose, 3, n, 0, n, length, &mut whole);
-            task.fill_equalised(seed, purpose, 3, n, cut, count, length, &mut piece);
-            let targets = task.targets_per_sequence(length);
+            let (mut whole, mut piece) = <(Batch, Batch)>::default();
+            task.equalised(seed, purpose, 3, n, length).fill(n, &mut whole);
             prop_assert_eq!(whole.sequences(), n);
-            prop_assert_eq!(&piece.tokens, &whole.tokens[cut * length..(cut + count) * length]);
-            prop_assert_eq!(&piece.targets, &whole.targets[cut * targets..(cut + count) * targets]);
+            let targets = task.targets_per_sequence(length);
             let mut set = task.equalised(seed, purpose, 3, n, length);
-            set.fill(cut, &mut read);
-            set.fill(count, &mut read);
-            prop_assert_eq!(&read, &piece);
-            set.fill(n, &mut read);
-            prop_assert_eq!(read.sequences(), n - cut - count);
+            for rows in [0..cut, cut..cut + count, cut + count..n] {
+                // The last piece asks for more rows than are left.
+                set.fill(if rows.end == n { n } else { rows.len() }, &mut piece);
+                let rows_of = |each| rows.start * each..rows.end * each;
+                prop_assert_eq!(&piece.tokens, &whole.tokens[rows_of(length)]);
+                prop_assert_eq!(&piece.targets, &whole.targets[rows_of(targets)]);
+            }
             prop_assert_eq!(set.remaining(), 0);
         }
     }
@@ -242,8 +241,8 @@ fn case_bias_is_for_training_only() {
             task(name, 100, 0).fill(4, purpose, 5, 64, 32, &mut plain);
             task(name, 100, 4).fill(4, purpose, 5, 64, 32, &mut biased);
             assert_eq!(plain == biased, purpose != Purpose::Training, "{purpose:?}");
-            task(name, 100, 0).fill_equalised(4, purpose, 5, 60, 0, 60, 32, &mut plain);
-            task(name, 100, 4).fill_equalised(4, purpose, 5, 60, 0, 60, 32, &mut biased);
+            task(name, 100, 0).equalised(4, purpose, 5, 60, 32).fill(60, &mut plain);
+            task(name, 100, 4).equalised(4, purpose, 5, 60, 32).fill(60, &mut biased);
             assert_eq!(plain, biased, "{purpose:?}");
         }
     }
@@ -257,14 +256,14 @@ fn equalised_sets_have_equal_shares() {
         let mut batch = Batch::default();
         for n in [6, 30, 600, 3000] {
             for length in [1, 2, 4, 16, 64, 128, 512] {
-                let mut score = CaseScore::new(&task);
-                task.fill_equalised(6, Purpose::CasesTraining, 0, n, 0, n, length, &mut batch);
+                let mut score = CaseScore::new(members.len());
+                task.equalised(6, Purpose::CasesTraining, 0, n, length).fill(n, &mut batch);
                 let targets = batch.targets.chunks_exact(task.targets_per_sequence(length));
                 for (tokens, targets) in batch.tokens.chunks_exact(length).zip(targets) {
                     assert_eq!(targets, naive(name, tokens));
                     assert!(tokens.iter().all(|&t| t < 100));
                     task.membership(tokens, &mut members);
-                    score.add(tokens, targets, targets);
+                    score.add(&members, targets, targets);
                 }
                 for (case, &count) in task.cases().iter().zip(&score.occurrences) {
                     let share = (n / parts) as f64;
@@ -287,7 +286,7 @@ fn equalised_rows_without_special_tokens_are_uniform() {
         let mut counts = vec![0; 98];
         let mut batch = Batch::default();
         for epoch in 0..8 {
-            task.fill_equalised(7, Purpose::CasesTraining, epoch, 600, 0, 600, length, &mut batch);
+            task.equalised(7, Purpose::CasesTraining, epoch, 600, length).fill(600, &mut batch);
             for row in batch.tokens.chunks_exact(length) {
                 if !row.contains(&DECIDING) && !row.contains(&FIRST) {
                     for &token in row {
@@ -311,7 +310,7 @@ fn small_vocabularies_are_safe() {
                 let task = task(name, vocab, case_bias);
                 task.fill(8, Purpose::Training, 0, 100, 9, &mut batch);
                 assert!(batch.tokens.iter().all(|&t| (t as usize) < vocab));
-                task.fill_equalised(8, Purpose::CasesTraining, 0, 60, 0, 60, 9, &mut batch);
+                task.equalised(8, Purpose::CasesTraining, 0, 60, 9).fill(60, &mut batch);
                 assert!(batch.tokens.iter().all(|&t| (t as usize) < vocab));
                 let rows = |token: u32| {
                     batch.tokens.chunks_exact(9).filter(|row| row.contains(&token)).count()
@@ -355,7 +354,7 @@ fn filling_again_does_not_allocate() {
     for step in 1..4 {
         task.fill(1, Purpose::Training, step, 32, 128, &mut batch);
         task.fill(1, Purpose::Validation, step, 32, 64, &mut batch);
-        task.fill_equalised(1, Purpose::CasesTraining, step, 300, 280, 20, 128, &mut batch);
+        task.equalised(1, Purpose::CasesTraining, step, 300, 128).fill(20, &mut batch);
         assert_eq!(places, (batch.tokens.as_ptr(), batch.targets.as_ptr()));
     }
 }
@@ -363,15 +362,17 @@ fn filling_again_does_not_allocate() {
 /// Accuracy where every token answers: the share of right tokens, averaged over sequences.
 #[test]
 fn scores_average_over_positions() {
-    let mut score = CaseScore::new(&paper(TaskName::Lg));
+    let task = paper(TaskName::Lg);
+    let mut members = vec![false; task.cases().len()];
+    let mut score = CaseScore::new(members.len());
     assert!(score.accuracy().iter().all(|a| a.is_nan()));
-    score.add(&[64, 3, 5, 7], &[0, 1, 0, 0], &[0, 1, 2, 3]);
-    score.add(&[9, 64, 5, 7], &[0, 1, 2, 3], &[0, 1, 2, 3]);
+    task.membership(&[64, 3, 5, 7], &mut members);
+    score.add(&members, &[0, 1, 0, 0], &[0, 1, 2, 3]);
+    task.membership(&[9, 64, 5, 7], &mut members);
+    score.add(&members, &[0, 1, 2, 3], &[0, 1, 2, 3]);
     assert_eq!((score.correct[0], score.occurrences[0]), (1.5, 2.0));
     assert_eq!(score.accuracy()[0], 0.75);
     assert!(score.accuracy()[1].is_nan());
-    score.clear();
-    assert_eq!((score.correct, score.occurrences), (vec![0.0; 2], vec![0.0; 2]));
 }
 
 /// FNV-1a over the tokens' little-endian bytes.
@@ -404,7 +405,7 @@ fn data_is_pinned() {
         (TaskName::Lg, 4, 0xb652_4da2_31d2_aa0f),
         (TaskName::Lg, 128, 0x90ef_6840_7075_fdaa),
     ] {
-        paper(name).fill_equalised(7, Purpose::CasesTraining, 2, 600, 0, 600, length, &mut batch);
+        paper(name).equalised(7, Purpose::CasesTraining, 2, 600, length).fill(600, &mut batch);
         assert_eq!(checksum(&batch.tokens), expected, "{name:?} {length}");
     }
 }

@@ -3,13 +3,20 @@
 use nap_engine::kernels::aggregate::linear::{self, Linear};
 use nap_engine::kernels::aggregate::{AttentionRule, Head, HeadGradient, Row, quadratic};
 use nap_engine::kernels::dropout::Mask;
-use nap_engine::panel::{LANES, Lanes, Panels, PanelsMut, from_tokens, panels, to_tokens};
+use nap_engine::panel::{LANES, Lanes, Panels, PanelsMut, panels};
 use nap_engine::real::Real;
 
 /// Panels of one sequence `x: [n, d]`; padded lanes copy the first token.
 pub fn to_panels<T: Real>(x: &[T], d: usize) -> Vec<Lanes<T>> {
     let mut out = vec![[T::zero(); LANES]; panels(x.len() / d) * d];
-    from_tokens(x, d, &mut out);
+    let n = x.len() / d;
+    for (index, row) in out.iter_mut().enumerate() {
+        let (p, i) = (index / d, index % d);
+        for (lane, to) in row.iter_mut().enumerate() {
+            let t = p * LANES + lane;
+            *to = x[if t < n { t } else { 0 } * d + i];
+        }
+    }
     out
 }
 
@@ -26,9 +33,8 @@ pub fn to_gradient<T: Real>(x: &[T], d: usize) -> Vec<Lanes<T>> {
 
 /// The tokens `[n, d]` of one sequence's panels.
 pub fn from_panels<T: Real>(x: &[Lanes<T>], d: usize, n: usize) -> Vec<T> {
-    let mut out = vec![T::zero(); n * d];
-    to_tokens(x, d, &mut out);
-    out
+    let at = |index: usize| x[index / d / LANES * d + index % d][index / d % LANES];
+    (0..n * d).map(at).collect()
 }
 
 /// 1 for the tokens that take part, a row per panel.
