@@ -315,6 +315,19 @@ pub fn to_toml(config: &RunConfig) -> anyhow::Result<String> {
     Ok(toml::to_string(config)?)
 }
 
+/// The keys of a configuration with their sections.
+pub fn flatten(config: &RunConfig) -> serde_json::Map<String, serde_json::Value> {
+    let mut map = serde_json::Map::new();
+    if let Ok(serde_json::Value::Object(sections)) = serde_json::to_value(config) {
+        for (section, keys) in sections {
+            if let serde_json::Value::Object(keys) = keys {
+                map.extend(keys.into_iter().map(|(key, x)| (format!("{section}.{key}"), x)));
+            }
+        }
+    }
+    map
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

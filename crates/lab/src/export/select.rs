@@ -2,8 +2,8 @@
 
 use toml::Table;
 
-use super::table::flatten;
 use crate::error::bad;
+use crate::resolve::flatten;
 use crate::resolve::{self, Layers};
 use crate::sweep::axis::{AxisValue, full_key};
 use crate::sweep::record::RunRecord;

@@ -1,8 +1,8 @@
 //! Typed columns of runs and of epochs, the common ground of the table formats.
 
-use nap_engine::config::RunConfig;
 use serde_json::{Map, Value};
 
+use crate::resolve::flatten;
 use crate::sweep::record::{RunRecord, Status};
 
 /// A table: columns of the same length.
@@ -182,17 +182,4 @@ fn configurations(records: &[&RunRecord]) -> Vec<Column> {
         Column { name: key.clone(), values }
     };
     keys.into_iter().map(column).collect()
-}
-
-/// The keys of a configuration with their sections.
-pub fn flatten(config: &RunConfig) -> Map<String, Value> {
-    let mut map = Map::new();
-    if let Ok(Value::Object(sections)) = serde_json::to_value(config) {
-        for (section, keys) in sections {
-            if let Value::Object(keys) = keys {
-                map.extend(keys.into_iter().map(|(key, x)| (format!("{section}.{key}"), x)));
-            }
-        }
-    }
-    map
 }

@@ -8,8 +8,8 @@ use nap_engine::config::{CasesReadout, Precision, RunConfig, TaskName};
 use nap_engine::model::family::{self, FAMILIES};
 use serde_json::{Map, Value};
 
-use crate::export::table::flatten;
 use crate::published;
+use crate::resolve::flatten;
 use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES, rate_label};
 use crate::sweep::identity::RunId;
 use crate::sweep::record::RunRecord;

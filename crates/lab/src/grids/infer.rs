@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DEFAULT_AXIS, Membership, Setting};
-use crate::export::table::flatten;
 use crate::published;
+use crate::resolve::flatten;
 use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES};
 use crate::sweep::record::RunRecord;
 

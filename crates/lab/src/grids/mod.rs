@@ -21,8 +21,9 @@ use nap_engine::config::RunConfig;
 use nap_engine::train::NUMERICS_VERSION;
 
 use crate::error::bad;
-use crate::export::{self, table::flatten};
+use crate::export;
 use crate::published;
+use crate::resolve::flatten;
 use crate::statistics::aggregate::Aggregate;
 use crate::sweep::axis::{Axis, LEARNING_RATE};
 use crate::sweep::directory::SweepDir;

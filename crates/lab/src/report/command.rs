@@ -4,8 +4,7 @@ use nap_engine::config::RunConfig;
 use serde_json::Value;
 
 use crate::escape::quoted;
-use crate::export::table::flatten;
-use crate::resolve::{self, Layers};
+use crate::resolve::{self, Layers, flatten};
 use crate::sweep::axis::{LEARNING_RATE, SHORT_NAMES, rate_label};
 
 /// The command that trains a cell, for all of these seeds.
