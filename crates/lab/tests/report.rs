@@ -91,6 +91,15 @@ fn pictures_of_every_kind_are_written_for_print() {
     let svg = String::from_utf8(file("mode-dim-maps.svg")).unwrap();
     assert!(svg.contains("<text") && svg.contains("font/woff2") && !svg.contains("http://fonts"));
     assert!(svg.contains("published (Richter &amp; Wattenhofer 2020), 5 seeds"));
+    assert!(svg.contains(">ours, 2 seeds<"));
+    // One more seed of one of the models.
+    let more = SWEEP.replace("'nap', 'mte'", "'nap'").replace("seeds = 2", "seeds = 3");
+    results::sweep(&dir.path().join("more"), &more, |planned| {
+        Some(results::record(&planned.config, &[0.5; 32]))
+    });
+    run(nap(dir.path()).args(["plot", "sweep", "more", "-o", "out", "--what", "maps"]), 0);
+    let svg = String::from_utf8(file("mode-dim-maps.svg")).unwrap();
+    assert!(svg.contains(">ours, 2 to 3 seeds<"));
 }
 
 #[test]

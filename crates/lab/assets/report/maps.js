@@ -91,9 +91,11 @@ function mark(context, x, y, w, h, about, rgb, scale) {
 }
 
 function sideTitle(sweep, side) {
-  const seeds = Math.max(...sweep.grids.filter((g) => g.side === side).map((g) => g.seeds));
-  if (side === "ours") return ["Ours", `, ${seeds} ${seeds === 1 ? "seed" : "seeds"} a setting`];
-  if (side === "published") return ["Published", `, Richter & Wattenhofer 2020, ${seeds} seeds a setting`];
+  const counts = sweep.grids.filter((g) => g.side === side).map((g) => g.seeds);
+  const [least, most] = [Math.min(...counts), Math.max(...counts)];
+  const range = least === most ? most : `${least} to ${most}`;
+  if (side === "ours") return ["Ours", `, ${range} ${most === 1 ? "seed" : "seeds"} a setting`];
+  if (side === "published") return ["Published", `, Richter & Wattenhofer 2020, ${range} seeds a setting`];
   const what = state.show === "cases" ? "“first” case" : ["worst seed", "mean", "best seed"][differenceChannel()];
   return ["Difference", ` of the ${what}, ours − published`];
 }

@@ -112,12 +112,17 @@ pub fn draw(panel: &Panel, show: Show, split: Split, epoch: Option<usize>) -> Sv
 
 fn heading(svg: &mut Svg, panel: &Panel, layout: &Layout, row: usize, source: Source, show: Show) {
     let (left, top) = layout.corner((0, row), (0, 0));
-    let seeds = panel.grids.iter().filter(|grid| grid.source == source).map(|grid| grid.seeds);
-    let seeds = seeds.max().unwrap_or(0);
+    let counts = || panel.grids.iter().filter(|grid| grid.source == source).map(|grid| grid.seeds);
+    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let seeds = match (least, most) {
+        (1, 1) => "1 seed".to_owned(),
+        _ if least == most => format!("{most} seeds"),
+        _ => format!("{least} to {most} seeds"),
+    };
     let text = match (show, source) {
         (Show::Difference, _) => "ours − published".to_owned(),
-        (_, Source::Ours) => format!("ours, {seeds} seed{}", if seeds == 1 { "" } else { "s" }),
-        (_, Source::Published) => format!("published (Richter & Wattenhofer 2020), {seeds} seeds"),
+        (_, Source::Ours) => format!("ours, {seeds}"),
+        (_, Source::Published) => format!("published (Richter & Wattenhofer 2020), {seeds}"),
     };
     svg.text((left, top - 7.0), &text, 10.5, SOFT, Anchor::Start);
     for (rate, level) in panel.rates.iter().enumerate() {
