@@ -353,7 +353,7 @@ fn isolation() -> Option<Claim> {
         finding: Finding::of(bert_long < bert_short && bert_long < 0.1 && nap_long > 1.0),
         numbers: format!(
             "aggregation against skip, 16 and 128 tokens: BERT {bert_short:.3} and \
-             {bert_long:.3}, NAP {nap_short:.0} and {nap_long:.0}"
+             {bert_long:.3}, NAP {nap_short:.1} and {nap_long:.1}"
         ),
     })
 }
