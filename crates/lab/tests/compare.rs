@@ -277,6 +277,8 @@ fn versions_settings_and_unknown_models_are_kept_apart() {
     let versions = json(dir.path(), &["new.jsonl", "old.jsonl"], 1);
     assert_eq!(versions["theirs"]["numerics"], serde_json::json!([0]));
     assert_eq!(versions["grids"][0]["compared"], 24);
+    let notes = versions["notes"].to_string();
+    assert!(notes.contains("theirs f32, numerics version 0"), "{notes}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ function shown(sweep, model, side, cell) {
 }
 
 /** Which of three numbers a difference is of. */
-const differenceChannel = () => Math.max(["worst", "mean", "best"].indexOf(state.show), 0) || 1;
+const differenceChannel = () => ({ worst: 0, best: 2 })[state.show] ?? 1;
 
 function drawMap(canvas, sweep, model, side, size) {
   const [columns, rows] = [sweep.x.labels.length, sweep.y.labels.length];

@@ -224,12 +224,9 @@ fn outside_of(pairs: &[Pair], side: &Side, figure: &str) -> (Outside, Vec<Vec<f6
 /// How many runs of a cell have the last epoch of the published ones, how many of these lie
 /// outside the published range of that epoch, and how many lie outside by their best epochs.
 fn count_outside(published: &published::Cell, sample: &Sample, figure: &str) -> [usize; 3] {
-    // The published values have four decimals.
-    let rounded = |x: f64| (x * 1e4).round() / 1e4;
-    let outside = |x: f64, min: f64, max: f64| {
-        let x = rounded(x);
-        usize::from(x < rounded(min) || x > rounded(max))
-    };
+    // The published values have four decimals: half a unit of the last is inside.
+    let half = 0.5e-4 + 1e-9;
+    let outside = |x: f64, min: f64, max: f64| usize::from(x < min - half || x > max + half);
     let mut counts = [0; 3];
     let band = published.curves().and_then(|curves| curves.figure(figure));
     if let Some(band) = band

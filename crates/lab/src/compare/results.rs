@@ -59,6 +59,12 @@ pub fn with_results(
     let notes = [ours, theirs].into_iter().flat_map(|(name, results)| {
         results.notes.iter().map(move |note| format!("{name}: {note}"))
     });
+    let versions = matched.iter().filter_map(|(grid, pairs)| {
+        let [own, other] = [&grid.setting, &theirs.1.grids[pairs.first()?.their_grid].setting]
+            .map(|setting| format!("{}, numerics version {}", setting.precision, setting.numerics));
+        let (model, panel) = (&grid.setting.model, grid.setting.panel_label());
+        (own != other).then(|| format!("{model} {panel}: ours are {own}, theirs {other}"))
+    });
     Comparison {
         verdict: overall(&grids),
         figure: options.figure,
@@ -69,7 +75,7 @@ pub fn with_results(
         grids,
         not_compared,
         headlines: Vec::new(),
-        notes: notes.collect(),
+        notes: notes.chain(versions).collect(),
     }
 }
 
